@@ -1,0 +1,311 @@
+//! Proofs about a plan, by walking it.
+//!
+//! Proved: the layouts own every position once; every visible (query, key) pair is attended exactly
+//! once; a rank attends and sends only what it holds; every receive has its send, in order; the ranks
+//! never wait in a cycle, even over channels that hold one block. The walk also counts the peak of
+//! blocks held and the bytes moved. It takes `O(p^2 L / p)` time: meant for tests and `p <= 1024`.
+
+use crate::layout::Layout;
+use crate::plan::Plan;
+use crate::step::{BlockId, Step};
+use ringattn_core::{Position, Rank};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use thiserror::Error;
+
+/// What [`check`] found, per rank in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proof {
+    /// (query, key) pairs attended by all ranks, per query head.
+    pub pairs: u128,
+    /// The counts of each rank.
+    pub ranks: Vec<RankProof>,
+}
+
+/// What one rank holds and moves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RankProof {
+    /// Most blocks held at once, the own shard among them.
+    pub peak_blocks: u64,
+    /// Most bytes of K and V held at once.
+    pub peak_kv_bytes: u64,
+    /// Bytes of K and V sent.
+    pub sent_bytes: u64,
+    /// Bytes of K and V received.
+    pub received_bytes: u64,
+    /// Blocks received.
+    pub hops: u64,
+}
+
+/// Why a plan is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum CheckError {
+    /// A position with no owner, or several.
+    #[error("the {layout} layout gives position {position} to {owners} ranks")]
+    Ownership {
+        /// `query` or `key`.
+        layout: &'static str,
+        /// The position.
+        position: Position,
+        /// How many ranks claim it.
+        owners: u64,
+    },
+    /// A slot and its position that do not lead to each other.
+    #[error("the {layout} layout does not lead back from position {position} to rank {rank}")]
+    RoundTrip {
+        /// `query` or `key`.
+        layout: &'static str,
+        /// The rank.
+        rank: Rank,
+        /// The position of one of its slots.
+        position: Position,
+    },
+    /// A block attended by a rank another number of times than it must.
+    #[error("rank {rank} attends block {block} {actual} times, expected {expected}")]
+    Attended {
+        /// The rank.
+        rank: Rank,
+        /// The block.
+        block: BlockId,
+        /// 1 when the rank sees something in it, else 0.
+        expected: u64,
+        /// Times it is attended.
+        actual: u64,
+    },
+    /// Pairs attended in all differ from the pairs that the mask shows.
+    #[error("{actual} pairs are attended, the mask shows {expected}")]
+    Pairs {
+        /// By the mask alone.
+        expected: u128,
+        /// By the steps.
+        actual: u128,
+    },
+    /// A rank uses a block that it does not hold.
+    #[error("rank {rank} uses block {block} in step {step} without holding it")]
+    NotHeld {
+        /// The rank.
+        rank: Rank,
+        /// The step.
+        step: u32,
+        /// The block.
+        block: BlockId,
+    },
+    /// Another block arrives than is expected.
+    #[error("rank {rank} expects block {expected} in step {step}, block {actual} arrives")]
+    WrongBlock {
+        /// The receiver.
+        rank: Rank,
+        /// Its step.
+        step: u32,
+        /// The block it expects.
+        expected: BlockId,
+        /// The block that arrives.
+        actual: BlockId,
+    },
+    /// Ranks that wait for each other, or for a send that never comes.
+    #[error("rank {rank} waits for ever in step {step}")]
+    Deadlock {
+        /// The first rank that waits.
+        rank: Rank,
+        /// Its step.
+        step: u32,
+    },
+    /// A block sent and never received.
+    #[error("block {block} from rank {from} to rank {to} is never received")]
+    Unreceived {
+        /// The sender.
+        from: Rank,
+        /// The addressee.
+        to: Rank,
+        /// The block.
+        block: BlockId,
+    },
+}
+
+/// Proves the plan's own steps.
+///
+/// # Errors
+/// The first property that does not hold.
+pub fn check(plan: &Plan) -> Result<Proof, CheckError> {
+    let steps: Vec<Vec<Step>> =
+        plan.key_layout().ranks().map(|r| plan.steps(r).collect()).collect();
+    check_steps(plan, &steps)
+}
+
+/// Proves given steps, entry `u` those of rank `u`, against the plan's problem and layouts.
+///
+/// # Errors
+/// The first property that does not hold.
+pub fn check_steps(plan: &Plan, steps: &[Vec<Step>]) -> Result<Proof, CheckError> {
+    check_layout("query", plan.query_layout())?;
+    check_layout("key", plan.key_layout())?;
+    let pairs = check_coverage(plan, steps)?;
+    let ranks = plan
+        .key_layout()
+        .ranks()
+        .zip(steps)
+        .map(|(rank, steps)| check_holding(plan, rank, steps))
+        .collect::<Result<_, _>>()?;
+    Network::new(steps).run()?;
+    Ok(Proof { pairs, ranks })
+}
+
+fn check_layout(name: &'static str, layout: &Layout) -> Result<(), CheckError> {
+    let mut owners = vec![0_u64; usize::try_from(layout.len()).unwrap_or(usize::MAX)];
+    for rank in layout.ranks() {
+        let mut before = None;
+        for (slot, position) in layout.positions(rank).enumerate() {
+            let back = layout.owner(position).map(|(owner, slot)| (owner, slot.0));
+            let forth = layout.position(rank, ringattn_core::Slot(slot as u64));
+            if back != Some((rank, slot as u64))
+                || forth != Some(position)
+                || before >= Some(position)
+            {
+                return Err(CheckError::RoundTrip { layout: name, rank, position });
+            }
+            before = Some(position);
+            if let Some(count) = owners.get_mut(position.0 as usize) {
+                *count += 1;
+            }
+        }
+    }
+    match owners.iter().zip(0..).find(|&(&owners, _)| owners != 1) {
+        None => Ok(()),
+        Some((&owners, position)) => {
+            Err(CheckError::Ownership { layout: name, position: Position(position), owners })
+        }
+    }
+}
+
+fn check_coverage(plan: &Plan, steps: &[Vec<Step>]) -> Result<u128, CheckError> {
+    let mut pairs = 0;
+    for (rank, steps) in plan.key_layout().ranks().zip(steps) {
+        let mut attended = BTreeMap::new();
+        for block in steps.iter().filter_map(|step| step.attend) {
+            *attended.entry(block).or_insert(0) += 1;
+        }
+        for block in plan.key_layout().ranks().map(BlockId) {
+            let here = plan.pairs(rank, block);
+            let expected = u64::from(here > 0);
+            let actual = attended.get(&block).copied().unwrap_or(0);
+            if actual != expected {
+                return Err(CheckError::Attended { rank, block, expected, actual });
+            }
+            pairs += u128::from(here);
+        }
+    }
+    let expected = plan.problem().pairs();
+    if pairs != expected {
+        return Err(CheckError::Pairs { expected, actual: pairs });
+    }
+    Ok(pairs)
+}
+
+fn check_holding(plan: &Plan, rank: Rank, steps: &[Step]) -> Result<RankProof, CheckError> {
+    let bytes = |held: &BTreeSet<BlockId>| held.iter().map(|&b| plan.block_bytes(b)).sum::<u64>();
+    let mut held = BTreeSet::from([BlockId(rank)]);
+    let mut proof =
+        RankProof { peak_blocks: 1, peak_kv_bytes: bytes(&held), ..RankProof::default() };
+    for step in steps {
+        let sent = step.send.map(|transfer| transfer.block);
+        for block in [step.attend, sent].into_iter().flatten() {
+            if !held.contains(&block) {
+                return Err(CheckError::NotHeld { rank, step: step.index, block });
+            }
+        }
+        proof.sent_bytes += sent.map_or(0, |block| plan.block_bytes(block));
+        if let Some(transfer) = step.receive {
+            held.insert(transfer.block);
+            proof.received_bytes += plan.block_bytes(transfer.block);
+            proof.hops += 1;
+        }
+        proof.peak_blocks = proof.peak_blocks.max(held.len() as u64);
+        proof.peak_kv_bytes = proof.peak_kv_bytes.max(bytes(&held));
+        if let Some(block) = step.drop {
+            held.remove(&block);
+        }
+    }
+    Ok(proof)
+}
+
+/// Ranks that walk their steps over channels of one block each.
+struct Network<'a> {
+    steps: &'a [Vec<Step>],
+    walkers: Vec<Walker>,
+    channels: BTreeMap<(Rank, Rank), VecDeque<BlockId>>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Walker {
+    step: usize,
+    sent: bool,
+    received: bool,
+}
+
+impl<'a> Network<'a> {
+    const CAPACITY: usize = 1;
+
+    fn new(steps: &'a [Vec<Step>]) -> Self {
+        Self { steps, walkers: vec![Walker::default(); steps.len()], channels: BTreeMap::new() }
+    }
+
+    fn run(mut self) -> Result<(), CheckError> {
+        loop {
+            let mut moved = false;
+            for rank in 0..self.steps.len() {
+                while self.advance(Rank(rank as u32), &mut moved)? {}
+            }
+            if !moved {
+                break;
+            }
+        }
+        let stuck = self.walkers.iter().zip(self.steps).position(|(w, steps)| w.step < steps.len());
+        if let Some(rank) = stuck {
+            let step = self.walkers[rank].step as u32;
+            return Err(CheckError::Deadlock { rank: Rank(rank as u32), step });
+        }
+        for (&(from, to), queue) in &self.channels {
+            if let Some(&block) = queue.front() {
+                return Err(CheckError::Unreceived { from, to, block });
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves one rank as far as its channels allow within a step; true when it finished the step.
+    fn advance(&mut self, rank: Rank, moved: &mut bool) -> Result<bool, CheckError> {
+        let walker = &mut self.walkers[rank.index()];
+        let Some(step) = self.steps[rank.index()].get(walker.step) else {
+            return Ok(false);
+        };
+        match step.send {
+            Some(transfer) if !walker.sent => {
+                let queue = self.channels.entry((rank, transfer.peer)).or_default();
+                if queue.len() < Self::CAPACITY {
+                    queue.push_back(transfer.block);
+                    (walker.sent, *moved) = (true, true);
+                }
+            }
+            _ => walker.sent = true,
+        }
+        match step.receive {
+            Some(transfer) if !walker.received => {
+                let queue = self.channels.entry((transfer.peer, rank)).or_default();
+                if let Some(actual) = queue.pop_front() {
+                    let expected = transfer.block;
+                    if actual != expected {
+                        let step = step.index;
+                        return Err(CheckError::WrongBlock { rank, step, expected, actual });
+                    }
+                    (walker.received, *moved) = (true, true);
+                }
+            }
+            _ => walker.received = true,
+        }
+        let done = walker.sent && walker.received;
+        if done {
+            *walker = Walker { step: walker.step + 1, ..Walker::default() };
+            *moved = true;
+        }
+        Ok(done)
+    }
+}

@@ -1,0 +1,48 @@
+//! What a run of the plan will count: memory, traffic and work of a rank, exactly.
+//!
+//! The engine measures the same quantities where they happen; the two must agree (the law).
+
+use crate::plan::Plan;
+use crate::step::BlockId;
+use ringattn_core::Rank;
+
+/// The exact counts of one rank for one attention (one layer).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Expectation {
+    /// Bytes of K and V of the rank's own shard.
+    pub resident_kv_bytes: u64,
+    /// Most bytes of K and V held at once: the own shard, the block in use, the one arriving.
+    pub peak_kv_bytes: u64,
+    /// Bytes of K and V sent.
+    pub sent_bytes: u64,
+    /// Bytes of K and V received.
+    pub received_bytes: u64,
+    /// Blocks received.
+    pub hops: u64,
+    /// (query, key) pairs computed, per query head.
+    pub pairs: u64,
+}
+
+/// The rank's counts, by walking its steps.
+pub fn expect(plan: &Plan, rank: Rank) -> Expectation {
+    let own = plan.block_bytes(BlockId(rank));
+    let mut result =
+        Expectation { resident_kv_bytes: own, peak_kv_bytes: own, ..Expectation::default() };
+    let mut visiting = 0;
+    for step in plan.steps(rank) {
+        if let Some(block) = step.attend {
+            result.pairs += plan.pairs(rank, block);
+        }
+        if let Some(transfer) = step.send {
+            result.sent_bytes += plan.block_bytes(transfer.block);
+        }
+        let arriving = step.receive.map_or(0, |transfer| plan.block_bytes(transfer.block));
+        if step.receive.is_some() {
+            result.received_bytes += arriving;
+            result.hops += 1;
+        }
+        result.peak_kv_bytes = result.peak_kv_bytes.max(own + visiting + arriving);
+        visiting = arriving;
+    }
+    result
+}

@@ -1,0 +1,58 @@
+//! The plan as text: a headline and the `p x p` grid of who attends which block when.
+//!
+//! A number is the block that the rank attends in that step, a number in parentheses one that only
+//! passes through, a dot a step without a block.
+
+use crate::plan::{Plan, Schedule};
+use crate::step::Step;
+use std::fmt;
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::RingPassKv => "ring-pass-kv",
+        })
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let problem = self.problem();
+        let tokens = if problem.queries == problem.keys {
+            format!("{} tokens", problem.keys)
+        } else {
+            format!("{} queries over {} keys", problem.queries, problem.keys)
+        };
+        writeln!(
+            f,
+            "{}, {}, {tokens} on {} ranks, mask {}",
+            self.schedule(),
+            self.key_layout(),
+            self.world_size(),
+            problem.mask
+        )?;
+        let last = self.world_size().saturating_sub(1).to_string().len();
+        let width = last + 2;
+        write!(f, "{:>1$} |", "rank", last.max(4))?;
+        for step in 0..self.world_size() {
+            write!(f, " {step:>width$}")?;
+        }
+        writeln!(f)?;
+        for rank in self.key_layout().ranks() {
+            write!(f, "{:>1$} |", rank.0, last.max(4))?;
+            for step in self.steps(rank) {
+                write!(f, " {:>width$}", cell(&step))?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
+
+fn cell(step: &Step) -> String {
+    match (step.attend, step.send) {
+        (Some(block), _) => block.to_string(),
+        (None, Some(transfer)) => format!("({})", transfer.block),
+        (None, None) => ".".to_owned(),
+    }
+}

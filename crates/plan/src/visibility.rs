@@ -1,0 +1,36 @@
+//! What the queries of one rank see of one block, in slots.
+//!
+//! A query's interval of positions meets a block's increasing list of positions in one interval of
+//! slots: this is where masks and layouts meet, and all that a kernel learns of either.
+
+use crate::plan::Plan;
+use crate::step::BlockId;
+use ringattn_core::{Interval, Rank, Slot};
+
+impl Plan {
+    /// For each query slot of `rank` in order, the slots of `block` that it sees.
+    pub fn intervals(
+        &self,
+        rank: Rank,
+        block: BlockId,
+    ) -> impl Iterator<Item = Interval<Slot>> + '_ {
+        let mask = &self.problem().mask;
+        self.query_layout()
+            .positions(rank)
+            .map(move |query| self.key_layout().slots(block.0, mask.visible(query)))
+    }
+
+    /// How many (query, key) pairs the rank computes with the block.
+    pub fn pairs(&self, rank: Rank, block: BlockId) -> u64 {
+        self.intervals(rank, block).map(Interval::len).sum()
+    }
+
+    /// Whether any query of the rank sees anything in the block.
+    pub fn sees(&self, rank: Rank, block: BlockId) -> bool {
+        let hull = self.problem().mask.hull(self.query_layout().span(rank));
+        if self.key_layout().slots(block.0, hull).is_empty() {
+            return false;
+        }
+        self.intervals(rank, block).any(|interval| !interval.is_empty())
+    }
+}

@@ -1,0 +1,115 @@
+//! Every plan for small shapes is proved, and its expectation equals what the proof counted.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use ringattn_core::{
+    AttentionShape, DType, Documents, Interval, Mask, Position, QueryIntervals, Rank, Window,
+};
+use ringattn_plan::{Layout, LayoutKind, Plan, Problem, Schedule, check, expect};
+
+fn masks(len: u64) -> Vec<Mask> {
+    let window = |left, right| Mask::Window(Window { left, right });
+    let documents = |cu: &[u64]| Mask::Documents(Documents::new(cu).unwrap());
+    let third = len / 3;
+    let free: Vec<_> = (0..len)
+        .map(|i| Interval::new(Position(i * 7 % (len + 1)), Position(i * 5 % (len + 1) + i % 2)))
+        .collect();
+    vec![
+        Mask::Full,
+        Mask::Causal,
+        window(2, 0),
+        window(3, 2),
+        window(-1, 4),
+        window(5, -2),
+        documents(&[0, third, third, len]),
+        documents(&[third, len - third]),
+        Mask::Causal.and(documents(&[0, third, len])).and(window(4, 4)),
+        Mask::Intervals(QueryIntervals::new(free)),
+    ]
+}
+
+fn layouts(len: u64, p: u32) -> Vec<Layout> {
+    let choices = [
+        (LayoutKind::Contiguous, None),
+        (LayoutKind::Striped, None),
+        (LayoutKind::Striped, Some(2)),
+        (LayoutKind::Striped, Some(3)),
+        (LayoutKind::Zigzag, None),
+        (LayoutKind::Zigzag, Some(2)),
+    ];
+    choices.iter().map(|&(kind, block)| Layout::new(kind, block, len, p).unwrap()).collect()
+}
+
+fn problem(len: u64, mask: Mask) -> Problem {
+    let shape = AttentionShape::new(4, 2, 8).unwrap();
+    Problem { shape, queries: len, keys: len, mask, kv_dtype: DType::F32 }
+}
+
+#[test]
+fn every_small_plan_is_proved() {
+    for len in 0..=17 {
+        for p in 1..=9 {
+            for layout in layouts(len, p) {
+                for mask in masks(len) {
+                    let problem = problem(len, mask);
+                    let plan = Plan::new(problem, layout.clone(), Schedule::RingPassKv).unwrap();
+                    let proof = check(&plan).unwrap_or_else(|e| panic!("{e}\n{plan}"));
+                    for (rank, proved) in (0..).map(Rank).zip(&proof.ranks) {
+                        let expected = expect(&plan, rank);
+                        assert_eq!(proved.peak_kv_bytes, expected.peak_kv_bytes, "{plan}");
+                        assert_eq!(proved.sent_bytes, expected.sent_bytes, "{plan}");
+                        assert_eq!(proved.received_bytes, expected.received_bytes, "{plan}");
+                        assert_eq!(proved.hops, expected.hops, "{plan}");
+                        assert!(proved.peak_blocks <= 3, "{plan}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn queries_and_keys_may_be_different_tokens() {
+    for (queries, keys, p) in [(0, 9, 3), (9, 0, 3), (1, 13, 4), (13, 1, 4), (5, 11, 7)] {
+        for kind in [LayoutKind::Contiguous, LayoutKind::Striped, LayoutKind::Zigzag] {
+            let problem = Problem { queries, keys, ..problem(0, Mask::Causal) };
+            let layout = |len| Layout::new(kind, None, len, p).unwrap();
+            let (q, k) = (layout(queries), layout(keys));
+            let plan = Plan::with_layouts(problem, q, k, Schedule::RingPassKv).unwrap();
+            check(&plan).unwrap_or_else(|e| panic!("{e}\n{plan}"));
+        }
+    }
+}
+
+#[test]
+fn causal_pairs_follow_the_closed_forms() {
+    for (n, p) in [(4_u64, 2_u64), (6, 3), (8, 4), (10, 5), (16, 8)] {
+        let plan = |kind| {
+            let layout = Layout::new(kind, None, n * p, p as u32).unwrap();
+            Plan::new(problem(n * p, Mask::Causal), layout, Schedule::RingPassKv).unwrap()
+        };
+        for r in 0..p {
+            let pairs = |kind| expect(&plan(kind), Rank(r as u32)).pairs;
+            assert_eq!(pairs(LayoutKind::Contiguous), n * n * r + n * (n + 1) / 2);
+            assert_eq!(pairs(LayoutKind::Striped), p * n * (n - 1) / 2 + (r + 1) * n);
+            assert_eq!(pairs(LayoutKind::Zigzag), n * (p * n + 1) / 2);
+        }
+    }
+}
+
+#[test]
+fn the_traffic_law_holds() {
+    let (n, p) = (512, 4);
+    for kind in [LayoutKind::Striped, LayoutKind::Zigzag] {
+        let layout = Layout::new(kind, None, n * u64::from(p), p).unwrap();
+        let problem = problem(n * u64::from(p), Mask::Causal);
+        let whole = problem.kv_bytes();
+        let plan = Plan::new(problem, layout, Schedule::RingPassKv).unwrap();
+        for rank in (0..p).map(Rank) {
+            let expected = expect(&plan, rank);
+            assert_eq!(expected.resident_kv_bytes * 4, whole);
+            assert_eq!(expected.received_bytes * 4, whole * 3);
+            assert_eq!(expected.hops, 3);
+        }
+    }
+}
