@@ -1,1 +1,31 @@
-//! Placeholder of the first commit.
+//! The forward kernel: one block of keys and values is folded into the online-softmax state of some
+//! query rows, on the vector units of one host.
+//!
+//! Per query row with logits `s_j = scale * log2(e) * q.k_j` over the slots that the row sees:
+//! `m' = max(m, max_j s_j)`, `z' = z 2^(m - m') + sum_j 2^(s_j - m')`, the same for `y` with values.
+//!
+//! The kernel sees intervals of slots and nothing else. It knows no mask, position, layout, rank,
+//! plan or transport. Its sums are ordered by slots alone, so the same inputs give the same bits for
+//! any number of threads on one instruction set.
+
+mod absorb;
+mod careful;
+pub mod dense;
+mod finite;
+mod geometry;
+mod isa;
+mod kernel;
+pub mod limits;
+mod pack;
+pub mod pointwise;
+mod problem;
+mod softmax;
+mod state;
+mod tile;
+mod unit;
+mod workspace;
+
+pub use finite::non_finite;
+pub use isa::Isa;
+pub use kernel::Kernel;
+pub use problem::{KernelError, KeysValues, Problem, Queries, Work};

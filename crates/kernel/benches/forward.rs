@@ -1,0 +1,128 @@
+//! Forward speed of one thread as a percentage of the FMA peak, both measured in the same minute.
+//!
+//! `cargo bench -p ringattn-kernel --bench forward [-- FILTER]`, where FILTER is a part of a row's
+//! name, such as `avx512` or `d=64 causal`. Rows are interleaved over rounds and the best round of
+//! each counts, on the thread's own clock, so that other work on the machine shows little.
+//! FLOPs are `4 * pairs * d`.
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark prints and may stop")]
+
+use ringattn_core::{AttentionShape, DType, Elements, Interval, Partial, Slot, Unwatched};
+use ringattn_kernel::limits::fma_peak;
+use ringattn_kernel::{Isa, Kernel, KeysValues, Problem, Queries, Work};
+use ringattn_oracle::Random;
+use std::time::Duration;
+
+struct Row {
+    name: String,
+    kernel: usize,
+    shape: AttentionShape,
+    q: Vec<f32>,
+    k: Elements,
+    v: Elements,
+    intervals: Vec<Interval<Slot>>,
+    best: f64,
+}
+
+impl Row {
+    fn run(&mut self, kernel: &Kernel) {
+        let tokens = self.intervals.len();
+        let mut state = Partial::identity(self.shape, tokens).unwrap();
+        let work = Work {
+            queries: Queries { data: &self.q, rows: tokens },
+            block: KeysValues { keys: self.k.view(), values: self.v.view(), rows: tokens },
+            intervals: &self.intervals,
+        };
+        let scale = 1.0 / (self.shape.head_dim() as f32).sqrt();
+        let problem = Problem { shape: self.shape, softmax_scale: scale };
+        let start = thread_time();
+        kernel.absorb(&problem, &work, &mut state, &Unwatched).unwrap();
+        let seconds = (thread_time() - start).as_secs_f64();
+        let pairs: u64 = self.intervals.iter().map(|seen| seen.len()).sum();
+        let flops = 4.0 * pairs as f64 * self.shape.head_dim() as f64;
+        self.best = self.best.max(flops / seconds);
+    }
+}
+
+fn rows(kernels: &[Kernel], filter: &str) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (kernel, isa) in kernels.iter().map(Kernel::isa).enumerate() {
+        for (dtype, tokens) in [(DType::F32, 4096), (DType::Bf16, 4096), (DType::F32, 1024)] {
+            for head_dim in [64, 80, 96, 128] {
+                for mask in ["full", "causal"] {
+                    let name = format!("{isa} {dtype} L={tokens} d={head_dim} {mask}");
+                    if !name.contains(filter) || (isa == Isa::Scalar && filter != "scalar") {
+                        continue;
+                    }
+                    let mut random = Random::new(1);
+                    let seen = |row| if mask == "full" { tokens as u64 } else { row + 1 };
+                    let normals = random.normals(tokens * head_dim);
+                    rows.push(Row {
+                        name,
+                        kernel,
+                        shape: AttentionShape::new(1, 1, head_dim).unwrap(),
+                        q: random.normals(tokens * head_dim),
+                        k: Elements::from_f32(normals, dtype),
+                        v: Elements::from_f32(random.normals(tokens * head_dim), dtype),
+                        intervals: (0..tokens as u64)
+                            .map(|r| Interval::from_len(seen(r)))
+                            .collect(),
+                        best: 0.0,
+                    });
+                }
+            }
+        }
+    }
+    rows
+}
+
+fn main() {
+    const ROUNDS: usize = 7;
+    let filter = std::env::args().skip(1).find(|arg| !arg.starts_with("--")).unwrap_or_default();
+    let kernels: Vec<Kernel> =
+        Isa::available().into_iter().map(|isa| Kernel::new(isa, 1).unwrap()).collect();
+    let mut peaks = vec![0.0_f64; kernels.len()];
+    let mut rows = rows(&kernels, &filter);
+    for _ in 0..ROUNDS {
+        for (peak, kernel) in peaks.iter_mut().zip(&kernels) {
+            *peak = peak.max(fma_peak(kernel.isa()));
+        }
+        for row in &mut rows {
+            row.run(&kernels[row.kernel]);
+        }
+    }
+    for (peak, kernel) in peaks.iter().zip(&kernels) {
+        println!("{:34} {:7.1} GFLOP/s", format!("{} peak", kernel.isa()), peak / 1e9);
+    }
+    for row in rows {
+        let percent = 100.0 * row.best / peaks[row.kernel];
+        println!("{:34} {:7.1} GFLOP/s {percent:5.1} %", row.name, row.best / 1e9);
+    }
+}
+
+/// CPU time of this thread.
+#[cfg(target_os = "linux")]
+fn thread_time() -> Duration {
+    #[repr(C)]
+    struct Timespec {
+        seconds: std::ffi::c_long,
+        nanoseconds: std::ffi::c_long,
+    }
+    unsafe extern "C" {
+        fn clock_gettime(clock: i32, time: *mut Timespec) -> i32;
+    }
+    const CLOCK_THREAD_CPUTIME_ID: i32 = 3;
+    let mut time = Timespec { seconds: 0, nanoseconds: 0 };
+    // SAFETY: the C library, which the standard library links, defines the function with this
+    // signature on 64-bit Linux; `time` is a valid place for its result.
+    unsafe { clock_gettime(CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    Duration::new(time.seconds as u64, time.nanoseconds as u32)
+}
+
+/// Wall time, where the thread's own clock is not at hand.
+#[cfg(not(target_os = "linux"))]
+fn thread_time() -> Duration {
+    use std::sync::OnceLock;
+    use std::time::Instant;
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed()
+}

@@ -1,0 +1,126 @@
+//! The loops around the work units: chunks of keys, batches of key heads, tiles of query rows.
+//!
+//! A chunk is packed once and then read by all query heads of its group and all query tiles. Chunks
+//! and tiles are cut by slots and heads alone, so every sum has one order, whatever the threads; the
+//! packed memory is bounded, whatever the block's length.
+
+use crate::geometry::seen_tiles;
+use crate::pack::{Layout, Pack, TileNote};
+use crate::state::Cells;
+use crate::unit::Unit;
+use crate::workspace::{KEY_TILE, QUERY_TILE};
+use crate::{Kernel, KernelError, Problem, Work};
+use ringattn_core::{Partial, Progress};
+use std::ops::Range;
+
+/// Key tiles of a chunk: 2048 keys, whose packed form a cache of 2 MiB holds for d = 128.
+const CHUNK_TILES: usize = 8;
+
+/// Folds validated work into `state`.
+pub(crate) fn absorb(
+    kernel: &Kernel,
+    problem: &Problem,
+    work: &Work<'_>,
+    state: &mut Partial,
+    progress: &dyn Progress,
+) -> Result<(), KernelError> {
+    let layout = Layout { shape: problem.shape, micro: kernel.micro };
+    let seen = seen_tiles(work.intervals, work.block.rows, KEY_TILE);
+    let call = Call { kernel, problem, work, layout, cells: Cells::new(state), progress };
+    let batch = call.heads_per_batch();
+    for first in (0..problem.shape.key_heads()).step_by(batch) {
+        let heads = first..problem.shape.key_heads().min(first + batch);
+        for (chunk, seen) in seen.chunks(CHUNK_TILES).enumerate() {
+            let tiles: Vec<usize> = (0..seen.len())
+                .filter(|&tile| seen[tile])
+                .map(|tile| chunk * CHUNK_TILES + tile)
+                .collect();
+            if !tiles.is_empty() {
+                call.chunk(heads.clone(), &tiles)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What all chunks of one call share.
+struct Call<'a> {
+    kernel: &'a Kernel,
+    problem: &'a Problem,
+    work: &'a Work<'a>,
+    layout: Layout,
+    cells: Cells<'a>,
+    progress: &'a dyn Progress,
+}
+
+impl Call<'_> {
+    /// Key heads packed together: one, so that it stays in cache, unless its query tiles are too
+    /// few for the threads. Heads never meet in a sum, so this changes no result.
+    fn heads_per_batch(&self) -> usize {
+        let units = self.layout.shape.group() * self.work.queries.rows.div_ceil(QUERY_TILE);
+        match self.kernel.threads() {
+            1 => 1,
+            threads => (4 * threads).div_ceil(units.max(1)).clamp(1, 4 * threads),
+        }
+    }
+
+    /// Packs the chunk `tiles` for `heads` and folds it into all their query rows.
+    fn chunk(&self, heads: Range<usize>, tiles: &[usize]) -> Result<(), KernelError> {
+        let tile_len = self.layout.tile_len();
+        let mut notes: Vec<TileNote> = heads
+            .clone()
+            .flat_map(|head| tiles.iter().map(move |&tile| (head, tile * KEY_TILE)))
+            .map(|(head, start)| {
+                let end = self.work.block.rows.min(start + KEY_TILE);
+                TileNote { head, slots: start..end, wild: Vec::new() }
+            })
+            .collect();
+        let len = tile_len.saturating_mul(notes.len());
+        self.kernel.shelf.with_packed(len, |packed| {
+            let jobs = notes.iter_mut().zip(packed.chunks_exact_mut(tile_len)).collect();
+            self.kernel.each(jobs, |(note, out)| {
+                let (keys, values) = (self.work.block.keys, self.work.block.values);
+                self.kernel.run(Pack { layout: self.layout, keys, values, note, out })
+            })?;
+            self.progress.advance()?;
+            let rows = self.work.queries.rows;
+            let units = heads
+                .flat_map(|head| {
+                    head * self.layout.shape.group()..(head + 1) * self.layout.shape.group()
+                })
+                .flat_map(|head| (0..rows).step_by(QUERY_TILE).map(move |row| (head, row)))
+                .collect();
+            let first_head = notes[0].head;
+            self.kernel.each(units, |(head, row)| {
+                let at = (head / self.layout.shape.group() - first_head) * tiles.len();
+                let own = at..at + tiles.len();
+                let packed = &packed[own.start * tile_len..own.end * tile_len];
+                self.unit((head, row), &notes[own], packed)
+            })
+        })
+    }
+
+    /// Runs one unit: the tile of query rows from `row` on, in one query head.
+    fn unit(
+        &self,
+        (head, row): (usize, usize),
+        notes: &[TileNote],
+        packed: &[f32],
+    ) -> Result<(), KernelError> {
+        let rows = row..self.work.queries.rows.min(row + QUERY_TILE);
+        self.kernel.shelf.with_scratch(|scratch| {
+            self.kernel.run(Unit {
+                problem: self.problem,
+                work: self.work,
+                layout: self.layout,
+                packed,
+                notes,
+                head,
+                rows,
+                cells: &self.cells,
+                scratch,
+            })
+        })??;
+        Ok(self.progress.advance()?)
+    }
+}

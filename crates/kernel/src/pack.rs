@@ -1,0 +1,139 @@
+//! Packing: a tile of keys and values, widened to f32 and laid out as the micro-kernels read it.
+//!
+//! Keys become panels `[d][panel keys]`, values panels `[KEY_TILE][panel columns]`. Rows that are
+//! not tame are written as 0 and remembered: a weight of 0 times NaN would be NaN.
+
+use crate::finite::is_tame;
+use crate::isa::MicroShape;
+use crate::workspace::KEY_TILE;
+use half::slice::HalfFloatSliceExt;
+use pulp::{Simd, WithSimd};
+use ringattn_core::{AttentionShape, ElementsView};
+use std::ops::Range;
+
+/// The most keys that a panel holds on any instruction set.
+const MAX_PANEL: usize = 64;
+
+/// How the tiles of one call are laid out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    pub(crate) shape: AttentionShape,
+    pub(crate) micro: MicroShape,
+}
+
+impl Layout {
+    /// Vectors of a row of values.
+    pub(crate) fn value_vectors(self) -> usize {
+        self.shape.head_dim().div_ceil(self.micro.lanes)
+    }
+
+    /// Floats of a tile's packed keys.
+    pub(crate) fn keys_len(self) -> usize {
+        KEY_TILE * self.shape.head_dim()
+    }
+
+    /// Floats of a packed tile, keys then values, rounded up to whole cache lines.
+    pub(crate) fn tile_len(self) -> usize {
+        let values = KEY_TILE * self.value_vectors() * self.micro.lanes;
+        (self.keys_len() + values).next_multiple_of(16)
+    }
+}
+
+/// What is known of a packed tile beside its numbers.
+#[derive(Clone, Debug)]
+pub(crate) struct TileNote {
+    /// The key head.
+    pub(crate) head: usize,
+    /// The block's slots in it.
+    pub(crate) slots: Range<usize>,
+    /// Its wild keys, counted from the tile's first, increasing.
+    pub(crate) wild: Vec<usize>,
+}
+
+/// Packs one tile.
+pub(crate) struct Pack<'a> {
+    pub(crate) layout: Layout,
+    pub(crate) keys: ElementsView<'a>,
+    pub(crate) values: ElementsView<'a>,
+    pub(crate) note: &'a mut TileNote,
+    pub(crate) out: &'a mut [f32],
+}
+
+impl WithSimd for Pack<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let (shape, head_dim) = (self.layout.shape, self.layout.shape.head_dim());
+        let panel = self.layout.micro.panel();
+        let (packed_keys, packed_values) = self.out.split_at_mut(self.layout.keys_len());
+        let mut stage = [0.0_f32; MAX_PANEL * 2 * crate::problem::MAX_HEAD_DIM];
+        let (keys, values) = stage.split_at_mut(MAX_PANEL * crate::problem::MAX_HEAD_DIM);
+        let count = self.note.slots.len();
+        for first in (0..count).step_by(panel) {
+            let last = count.min(first + panel);
+            for key in first..last {
+                let from =
+                    (self.note.slots.start + key) * shape.key_width() + self.note.head * head_dim;
+                let staged = (key - first) * head_dim..(key - first + 1) * head_dim;
+                widen(self.keys, from, &mut keys[staged.clone()]);
+                widen(self.values, from, &mut values[staged.clone()]);
+                if !(is_tame(&keys[staged.clone()]) && is_tame(&values[staged.clone()])) {
+                    keys[staged.clone()].fill(0.0);
+                    values[staged].fill(0.0);
+                    self.note.wild.push(key);
+                }
+            }
+            keys[(last - first) * head_dim..panel * head_dim].fill(0.0);
+            let to = &mut packed_keys[first * head_dim..(first + panel) * head_dim];
+            transpose(&keys[..panel * head_dim], head_dim, to);
+            let rows = &values[..(last - first) * head_dim];
+            place_values(rows, self.layout, first, packed_values);
+        }
+    }
+}
+
+/// Copies `to.len()` elements from `from` on, as f32.
+#[inline(always)]
+fn widen(view: ElementsView<'_>, from: usize, to: &mut [f32]) {
+    let range = from..from + to.len();
+    match view {
+        ElementsView::F32(x) => to.copy_from_slice(&x[range]),
+        ElementsView::Bf16(x) => {
+            for (to, from) in to.iter_mut().zip(&x[range]) {
+                *to = f32::from_bits(u32::from(from.to_bits()) << 16);
+            }
+        }
+        ElementsView::F16(x) => x[range].convert_to_f32_slice(to),
+    }
+}
+
+/// `[keys][d]` to `[d][keys]`.
+#[inline(always)]
+fn transpose(from: &[f32], head_dim: usize, to: &mut [f32]) {
+    let keys = to.len() / head_dim;
+    for (column, to) in to.chunks_exact_mut(keys).enumerate() {
+        for (row, to) in from.chunks_exact(head_dim).zip(to) {
+            *to = row[column];
+        }
+    }
+}
+
+/// Spreads rows of values over the panels, from the tile's key `first` on; columns behind `d` are 0.
+#[inline(always)]
+fn place_values(rows: &[f32], layout: Layout, first: usize, packed: &mut [f32]) {
+    let (head_dim, lanes) = (layout.shape.head_dim(), layout.micro.lanes);
+    let vectors = layout.value_vectors();
+    let mut done = 0;
+    while done < vectors {
+        let count = if vectors - done >= layout.micro.vectors { layout.micro.vectors } else { 1 };
+        let (width, column) = (count * lanes, done * lanes);
+        let filled = width.min(head_dim - column);
+        let panel = &mut packed[column * KEY_TILE..(column + width) * KEY_TILE][first * width..];
+        for (row, to) in rows.chunks_exact(head_dim).zip(panel.chunks_exact_mut(width)) {
+            to[..filled].copy_from_slice(&row[column..column + filled]);
+            to[filled..].fill(0.0);
+        }
+        done += count;
+    }
+}

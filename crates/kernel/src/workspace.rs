@@ -1,0 +1,147 @@
+//! Working memory that outlives a call, so that the steady state touches no fresh page.
+//!
+//! Buffers grow to what a call needs and go back to a shelf. Knows the tiles' sizes, nothing of what
+//! is computed in them.
+
+use crate::KernelError;
+use crate::geometry::Span;
+use crate::problem::MAX_HEAD_DIM;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Mutex, PoisonError};
+
+/// Query rows of a tile: a multiple of every micro-kernel's rows.
+pub(crate) const QUERY_TILE: usize = 96;
+/// Keys of a tile: a multiple of every panel.
+pub(crate) const KEY_TILE: usize = 256;
+/// Floats from one row of a Q, S or Y tile to the next. One constant for all three, so that rows are
+/// reached by fixed offsets; the extra line keeps rows off a 1 KiB stride, which would put them all
+/// into a few cache sets.
+pub(crate) const STRIDE: usize = if KEY_TILE > MAX_HEAD_DIM { KEY_TILE } else { MAX_HEAD_DIM } + 16;
+/// Floats of the widest vector.
+pub(crate) const MAX_LANES: usize = 16;
+
+/// A zeroed buffer of floats that starts on a cache line.
+#[derive(Default)]
+pub(crate) struct Floats {
+    buffer: Vec<f32>,
+    start: usize,
+    len: usize,
+}
+
+impl Floats {
+    const ALIGNMENT: usize = 64;
+
+    /// Makes the buffer `len` long; what it held is lost when it has to grow.
+    pub(crate) fn resize(&mut self, len: usize) -> Result<(), KernelError> {
+        let padded = len.saturating_add(Self::ALIGNMENT / size_of::<f32>());
+        if padded > self.buffer.len() {
+            let bytes = padded.saturating_mul(size_of::<f32>());
+            self.buffer = Vec::new();
+            self.buffer.try_reserve_exact(padded).map_err(|_| KernelError::Memory { bytes })?;
+            self.buffer.resize(padded, 0.0);
+            self.start = self.buffer.as_ptr().align_offset(Self::ALIGNMENT);
+        }
+        self.len = len;
+        Ok(())
+    }
+}
+
+impl Deref for Floats {
+    type Target = [f32];
+    fn deref(&self) -> &[f32] {
+        &self.buffer[self.start..self.start + self.len]
+    }
+}
+
+impl DerefMut for Floats {
+    fn deref_mut(&mut self) -> &mut [f32] {
+        &mut self.buffer[self.start..self.start + self.len]
+    }
+}
+
+/// The tiles of one work unit.
+pub(crate) struct Scratch {
+    /// Queries times `scale * log2 e`, `[QUERY_TILE, STRIDE]`; zeros behind the last row.
+    pub(crate) q: Floats,
+    /// Logits, then weights, `[QUERY_TILE, STRIDE]`.
+    pub(crate) s: Floats,
+    /// Weighted sums of values, `[QUERY_TILE, STRIDE]`.
+    pub(crate) y: Floats,
+    /// Sums of weights by lane, `[QUERY_TILE, MAX_LANES]`.
+    pub(crate) z: Floats,
+    /// Running maxima.
+    pub(crate) m: [f32; QUERY_TILE],
+    /// Which rows' queries the vector path may touch.
+    pub(crate) tame: [bool; QUERY_TILE],
+    /// What each row sees of the present key tile, on the vector path.
+    pub(crate) spans: [Span; QUERY_TILE],
+    /// Rows that take the careful path in the present key tile.
+    pub(crate) careful: Vec<(usize, Span)>,
+}
+
+impl Scratch {
+    fn new() -> Result<Self, KernelError> {
+        let tile = || {
+            let mut floats = Floats::default();
+            floats.resize(QUERY_TILE * STRIDE)?;
+            Ok::<_, KernelError>(floats)
+        };
+        let mut z = Floats::default();
+        z.resize(QUERY_TILE * MAX_LANES)?;
+        Ok(Self {
+            q: tile()?,
+            s: tile()?,
+            y: tile()?,
+            z,
+            m: [f32::NEG_INFINITY; QUERY_TILE],
+            tame: [true; QUERY_TILE],
+            spans: [Span::EMPTY; QUERY_TILE],
+            careful: Vec::with_capacity(QUERY_TILE),
+        })
+    }
+}
+
+/// Workspaces that wait for their next use.
+#[derive(Default)]
+pub(crate) struct Shelf {
+    scratch: Mutex<Vec<Scratch>>,
+    packed: Mutex<Vec<Floats>>,
+}
+
+impl Shelf {
+    /// Runs `body` with a scratch of its own.
+    pub(crate) fn with_scratch<T>(
+        &self,
+        body: impl FnOnce(&mut Scratch) -> T,
+    ) -> Result<T, KernelError> {
+        let mut scratch = match take(&self.scratch) {
+            Some(scratch) => scratch,
+            None => Scratch::new()?,
+        };
+        let result = body(&mut scratch);
+        put(&self.scratch, scratch);
+        Ok(result)
+    }
+
+    /// Runs `body` with a buffer of `len` floats of its own, whose content is arbitrary.
+    pub(crate) fn with_packed<T>(
+        &self,
+        len: usize,
+        body: impl FnOnce(&mut Floats) -> Result<T, KernelError>,
+    ) -> Result<T, KernelError> {
+        let mut floats = take(&self.packed).unwrap_or_default();
+        floats.resize(len)?;
+        let result = body(&mut floats);
+        put(&self.packed, floats);
+        result
+    }
+}
+
+// A panic elsewhere cannot leave a shelf half changed: each critical section is one push or pop.
+fn take<T>(shelf: &Mutex<Vec<T>>) -> Option<T> {
+    shelf.lock().unwrap_or_else(PoisonError::into_inner).pop()
+}
+
+fn put<T>(shelf: &Mutex<Vec<T>>, item: T) {
+    shelf.lock().unwrap_or_else(PoisonError::into_inner).push(item);
+}
