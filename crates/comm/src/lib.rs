@@ -1,1 +1,49 @@
-//! Placeholder of the first commit.
+//! Ranks and the messages between them, in the words of the MPI standard.
+//!
+//! [`Communicator`] is what the engine is written against; [`local`] is its implementation with
+//! ranks as threads of one process. The crate moves values that implement
+//! [`ringattn_core::Message`] and knows nothing of what they mean: no attention, no plan, no
+//! tensor, no file.
+//!
+//! Three promises hold for every implementation:
+//!
+//! 1. A send completes when the receiver has matched it (synchronous mode, MPI_Issend), so a fast
+//!    rank cannot run ahead of a slow one and the memory in flight stays bounded.
+//! 2. No wait is endless: see [`deadline`].
+//! 3. The first failure of any rank ends every wait of every rank, and every rank names the same
+//!    cause.
+//!
+//! ```
+//! use ringattn_comm::{CommError, Communicator, ReceiveRequest, SendRequest, Tag, local};
+//! use ringattn_comm::suite::Block;
+//! use ringattn_core::Rank;
+//!
+//! let sums = local::run(4, local::DEFAULT_TIMEOUT, |comm| {
+//!     let (rank, size) = (comm.rank().0, comm.size());
+//!     let (next, previous) = (Rank((rank + 1) % size), Rank((rank + size - 1) % size));
+//!     let receive = comm.immediate_receive::<Block>(previous, Tag(0))?;
+//!     let send = comm.immediate_send(Block::new(vec![rank as u8]), next, Tag(0))?;
+//!     let block = receive.wait()?;
+//!     send.wait()?;
+//!     Ok::<_, CommError>(block.bytes()[0])
+//! });
+//! assert_eq!(sums.unwrap(), [3, 0, 1, 2]);
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod collective;
+mod communicator;
+mod counters;
+pub mod deadline;
+mod error;
+pub mod local;
+mod point_to_point;
+mod stop;
+pub mod suite;
+
+pub use communicator::Communicator;
+pub use counters::Counters;
+pub use error::{CommError, Operation, RunError};
+pub use point_to_point::{ReceiveRequest, SendRequest, Tag};
+pub use stop::StopSignal;

@@ -1,0 +1,39 @@
+//! What one rank has sent, received and waited for. Knows no transport.
+
+use std::time::Duration;
+
+/// Counted where it happens, for point-to-point messages; collective operations are not counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Messages handed to `immediate_send`.
+    pub sent_messages: u64,
+    /// Their bytes of tensor data, by `Message::byte_len`.
+    pub sent_bytes: u64,
+    /// Messages that a receive's `wait` gave out.
+    pub received_messages: u64,
+    /// Their bytes of tensor data, by `Message::byte_len`.
+    pub received_bytes: u64,
+    /// How long the received messages were under way: from the moment when both sides had posted
+    /// until the message was there.
+    pub transfer: Duration,
+    /// The part of the waits during which the awaited message was under way.
+    pub transfer_wait: Duration,
+    /// The rest of the waits: the sender had not sent yet, the receiver had not posted yet, or the
+    /// message was there and this rank's thread had not been woken.
+    pub peer_wait: Duration,
+}
+
+impl Counters {
+    /// What was added since `earlier`, an older value of the same rank's counters.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            sent_messages: self.sent_messages.saturating_sub(earlier.sent_messages),
+            sent_bytes: self.sent_bytes.saturating_sub(earlier.sent_bytes),
+            received_messages: self.received_messages.saturating_sub(earlier.received_messages),
+            received_bytes: self.received_bytes.saturating_sub(earlier.received_bytes),
+            transfer: self.transfer.saturating_sub(earlier.transfer),
+            transfer_wait: self.transfer_wait.saturating_sub(earlier.transfer_wait),
+            peer_wait: self.peer_wait.saturating_sub(earlier.peer_wait),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! The messages of the suite: bytes, and words as another kind.
+
+use ringattn_core::{Message, MessageError, Rank};
+use std::sync::Arc;
+
+/// A message of bytes, shared and immutable like a block that is still read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block(Arc<Vec<u8>>);
+
+impl Block {
+    /// A message of these bytes.
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self(Arc::new(bytes))
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// A message that says who sent it and as which of its messages.
+    pub(super) fn signed(rank: Rank, number: u32) -> Self {
+        Self::new([rank.0.to_le_bytes(), number.to_le_bytes()].concat())
+    }
+}
+
+impl Message for Block {
+    const KIND: &'static str = "suite block";
+
+    fn byte_len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn header(&self) -> Vec<u64> {
+        vec![self.byte_len()]
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        self.0.to_vec()
+    }
+
+    fn from_bytes(header: &[u64], payload: &[u8]) -> Result<Self, MessageError> {
+        let kind = Self::KIND;
+        let [expected] = *header else {
+            return Err(MessageError::Header { kind, expected: 1, actual: header.len() });
+        };
+        let actual = payload.len() as u64;
+        if actual != expected {
+            return Err(MessageError::Payload { kind, expected, actual });
+        }
+        Ok(Self::new(payload.to_vec()))
+    }
+}
+
+/// A message of another kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Word(pub(super) u64);
+
+impl Message for Word {
+    const KIND: &'static str = "suite word";
+
+    fn byte_len(&self) -> u64 {
+        8
+    }
+
+    fn header(&self) -> Vec<u64> {
+        vec![self.0]
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn from_bytes(header: &[u64], _: &[u8]) -> Result<Self, MessageError> {
+        match *header {
+            [word] => Ok(Self(word)),
+            _ => {
+                let (expected, actual) = (1, header.len());
+                Err(MessageError::Header { kind: Self::KIND, expected, actual })
+            }
+        }
+    }
+}
