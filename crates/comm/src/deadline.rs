@@ -18,15 +18,15 @@ use std::time::Duration;
 
 /// What a rank lets its peers see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub(crate) struct Standing {
     /// Units of work and communication done so far.
-    pub count: u64,
+    pub(crate) count: u64,
     /// The rank that it waits for.
-    pub waiting_for: Option<Rank>,
+    pub(crate) waiting_for: Option<Rank>,
 }
 
 /// All ranks of a world, as their peers see them.
-pub trait Observe {
+pub(crate) trait Observe {
     /// The number of ranks.
     fn size(&self) -> u32;
     /// How `rank < size` stands now.
@@ -35,7 +35,7 @@ pub trait Observe {
 
 /// Who has stood still for too long.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Blame {
+pub(crate) enum Blame {
     /// The rank at the end of the chain of waits.
     Stuck(Rank),
     /// Ranks that wait for one another, in the order of waiting.
@@ -51,7 +51,7 @@ struct Sighting {
 
 /// The time that one wait has left.
 #[derive(Clone, Debug)]
-pub struct Deadline {
+pub(crate) struct Deadline {
     timeout: Duration,
     still: Duration,
     last: Option<Sighting>,
@@ -59,18 +59,18 @@ pub struct Deadline {
 
 impl Deadline {
     /// For a wait that starts now.
-    pub fn new(timeout: Duration) -> Self {
+    pub(crate) fn new(timeout: Duration) -> Self {
         Self { timeout, still: Duration::ZERO, last: None }
     }
 
     /// How often to look: an eighth of the timeout, at most a quarter of a second.
-    pub fn period(&self) -> Duration {
+    pub(crate) fn period(&self) -> Duration {
         (self.timeout / 8).clamp(Duration::from_millis(1), Duration::from_millis(250))
     }
 
     /// Looks at the rank that is waited for, `elapsed` after the look before. Some when the wait
     /// should end.
-    pub fn look(
+    pub(crate) fn look(
         &mut self,
         elapsed: Duration,
         awaited: Rank,

@@ -9,7 +9,10 @@
 //!
 //! 1. A send completes when the receiver has matched it (synchronous mode, MPI_Issend), so a fast
 //!    rank cannot run ahead of a slow one and the memory in flight stays bounded.
-//! 2. No wait is endless: see [`deadline`].
+//! 2. No wait is endless. Every rank counts its units of work and communication. A wait ends when
+//!    the rank at the end of its chain of waits (the awaited rank, or the one that this one waits
+//!    for, and so on) has not counted for the timeout. A long step is no failure, a rank that itself
+//!    waits is never blamed, and ranks that wait in a circle are a deadlock.
 //! 3. The first failure of any rank ends every wait of every rank, and every rank names the same
 //!    cause.
 //!
@@ -35,7 +38,7 @@
 mod collective;
 mod communicator;
 mod counters;
-pub mod deadline;
+mod deadline;
 mod error;
 pub mod local;
 mod point_to_point;

@@ -7,19 +7,27 @@ mod common;
 use common::{Failure, MS, Outcome, SOON, TAG, Wait, receive, send};
 use ringattn_comm::local::{DEFAULT_TIMEOUT, Launch, LocalCommunicator, run};
 use ringattn_comm::suite::Block;
-use ringattn_comm::{CommError, Communicator, Operation, RunError};
+use ringattn_comm::{CommError, Communicator, Operation, ReceiveRequest, RunError};
 use ringattn_core::{Progress, Rank};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-const SHORT: Duration = Duration::from_millis(300);
+const SHORT: Duration = Duration::from_millis(500);
 
-/// Runs with a short timeout; `stuck` sleeps through several timeouts without a sign of life.
+/// Gives no sign of life until the run is ended.
+fn stand_still(comm: &LocalCommunicator) -> Outcome {
+    let mut never = comm.immediate_receive::<Block>(comm.rank(), TAG)?;
+    while !never.test()? {
+        sleep(5 * MS);
+    }
+    Ok(())
+}
+
+/// Runs with a short timeout, in which the rank `stuck` stands still.
 fn timed_out(size: u32, stuck: u32, work: fn(&LocalCommunicator) -> Outcome) -> CommError {
     let ended = Launch::new(size).timeout(SHORT).run(|comm| {
         if comm.rank().0 == stuck {
-            sleep(8 * SHORT);
-            return Ok(());
+            return stand_still(&comm);
         }
         work(&comm)
     });

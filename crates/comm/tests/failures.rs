@@ -180,3 +180,25 @@ fn a_failure_among_the_most_ranks_ends_all() {
     assert!(matches!(ended, Err(RunError::Rank { culprit: Rank(700), .. })), "{ended:?}");
     assert!(start.elapsed() < DEFAULT_TIMEOUT);
 }
+
+#[test]
+fn an_abort_takes_less_than_100_ms() {
+    // The quickest of ten, since the machine may be busy: without a wake-up every one of them would
+    // last until the waits' next look at their deadline, up to 250 ms.
+    let abort = || {
+        let failed = Mutex::new(Instant::now());
+        let ended = run(8, DEFAULT_TIMEOUT, |comm| match comm.rank().0 {
+            7 => {
+                sleep(20 * MS);
+                *failed.lock().unwrap() = Instant::now();
+                Err(Failure::DiskFull)
+            }
+            6 => compute(&comm),
+            rank => receive(&comm, rank + 1),
+        });
+        assert!(ended.is_err());
+        failed.lock().unwrap().elapsed()
+    };
+    let quickest = (0..10).map(|_| abort()).min();
+    assert!(quickest < Some(100 * MS), "{quickest:?}");
+}

@@ -103,7 +103,10 @@ impl World {
     pub(super) fn abort(&self, cause: Cause) {
         {
             let mut first = self.cause.lock().unwrap_or_else(PoisonError::into_inner);
-            first.get_or_insert(cause);
+            if first.is_some() {
+                return;
+            }
+            *first = Some(cause);
             self.has_ended.store(true, Ordering::Release);
         }
         self.members.iter().for_each(Member::ring);
