@@ -126,6 +126,18 @@ pub enum ElementsView<'a> {
 }
 
 impl ElementsView<'_> {
+    /// The elements from index `start` on, none beyond the end.
+    pub fn skip(self, start: usize) -> Self {
+        fn tail<T>(x: &[T], start: usize) -> &[T] {
+            x.get(start..).unwrap_or_default()
+        }
+        match self {
+            Self::F32(x) => Self::F32(tail(x, start)),
+            Self::Bf16(x) => Self::Bf16(tail(x, start)),
+            Self::F16(x) => Self::F16(tail(x, start)),
+        }
+    }
+
     /// How many elements.
     pub fn len(&self) -> usize {
         match self {

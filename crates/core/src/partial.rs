@@ -7,7 +7,7 @@
 //! be the true maximum, only consistent with `z` and `y`. Result: `out = y / z`,
 //! `lse = (m + log2 z) ln 2`; a row that saw nothing gives `out = 0`, `lse = -inf`.
 
-use crate::{AttentionShape, Log2, NaturalLog};
+use crate::{AttentionShape, Log2, NaturalLog, OutOfMemory, try_filled};
 
 /// The states of all query rows of one rank.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,17 +36,14 @@ impl Partial {
     ///
     /// # Errors
     /// When the memory cannot be had.
-    pub fn identity(
-        shape: AttentionShape,
-        rows: usize,
-    ) -> Result<Self, std::collections::TryReserveError> {
+    pub fn identity(shape: AttentionShape, rows: usize) -> Result<Self, OutOfMemory> {
         let heads = shape.query_heads();
         Ok(Self {
             shape,
             rows,
-            m: filled(heads.saturating_mul(rows), Log2::NEG_INFINITY)?,
-            z: filled(heads.saturating_mul(rows), 0.0)?,
-            y: filled(shape.query_width().saturating_mul(rows), 0.0)?,
+            m: try_filled(heads.saturating_mul(rows), Log2::NEG_INFINITY)?,
+            z: try_filled(heads.saturating_mul(rows), 0.0)?,
+            y: try_filled(shape.query_width().saturating_mul(rows), 0.0)?,
         })
     }
 
@@ -105,13 +102,6 @@ impl Partial {
 /// `2^(from - to)`, 0 for an empty state, without `(-inf) - (-inf)`.
 fn weight(from: Log2, to: Log2) -> f32 {
     if from.0 == f32::NEG_INFINITY { 0.0 } else { (from.0 - to.0).exp2() }
-}
-
-fn filled<T: Clone>(len: usize, value: T) -> Result<Vec<T>, std::collections::TryReserveError> {
-    let mut buffer = Vec::new();
-    buffer.try_reserve_exact(len)?;
-    buffer.resize(len, value);
-    Ok(buffer)
 }
 
 #[cfg(test)]

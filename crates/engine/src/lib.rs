@@ -1,1 +1,22 @@
-//! Placeholder of the first commit.
+//! Runs a plan: the only place where kernels and communicators meet.
+//!
+//! [`run`] holds the one loop over steps, generic over the [`Backend`] that computes and the
+//! communicator that moves blocks. [`cpu`] is the backend for the machine's own cores.
+
+#![forbid(unsafe_code)]
+
+pub mod cpu;
+
+mod backend;
+mod clock;
+mod error;
+mod finite;
+mod measured;
+mod run;
+
+pub use backend::{Backend, Tensor};
+pub use clock::thread_cpu_time;
+pub use error::EngineError;
+pub use finite::NonFinite;
+pub use measured::{Law, Measured};
+pub use run::{Job, RankPlan, run};

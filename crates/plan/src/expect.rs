@@ -5,8 +5,9 @@
 use crate::plan::Plan;
 use crate::step::BlockId;
 use ringattn_core::Rank;
+use std::ops::AddAssign;
 
-/// The exact counts of one rank for one attention (one layer).
+/// The exact counts of one rank, for one attention or summed over several (layers).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expectation {
     /// Bytes of K and V of the rank's own shard.
@@ -21,6 +22,17 @@ pub struct Expectation {
     pub hops: u64,
     /// (query, key) pairs computed, per query head.
     pub pairs: u64,
+}
+
+impl AddAssign for Expectation {
+    fn add_assign(&mut self, other: Self) {
+        self.resident_kv_bytes += other.resident_kv_bytes;
+        self.peak_kv_bytes += other.peak_kv_bytes;
+        self.sent_bytes += other.sent_bytes;
+        self.received_bytes += other.received_bytes;
+        self.hops += other.hops;
+        self.pairs += other.pairs;
+    }
 }
 
 /// The rank's counts, by walking its steps.

@@ -1,0 +1,88 @@
+//! What a device must offer so that the loop can run on it.
+
+use ringattn_core::{Interval, Message, Progress, Slot};
+use std::fmt;
+use std::time::Duration;
+
+/// The three inputs of attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tensor {
+    /// Queries.
+    Query,
+    /// Keys.
+    Key,
+    /// Values.
+    Value,
+}
+
+impl fmt::Display for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Query => "q",
+            Self::Key => "k",
+            Self::Value => "v",
+        })
+    }
+}
+
+/// A device with its kernel. Knows intervals of slots, no plan and no peer.
+pub trait Backend {
+    /// The rank's query rows.
+    type Queries;
+    /// A K,V block; a clone is a second handle to the same data.
+    type Block: Message + Clone;
+    /// The `(m, z, y)` of all query rows.
+    type State;
+    /// `out` and `lse` of all query rows.
+    type Output;
+    /// Work that was begun and reads a block.
+    type Token;
+    /// What can go wrong on the device.
+    type Error: std::error::Error + Send + 'static;
+
+    /// The empty state for these queries.
+    ///
+    /// # Errors
+    /// When the device has no memory for it.
+    fn begin(&self, queries: &Self::Queries) -> Result<Self::State, Self::Error>;
+
+    /// Begins to fold a block into `state` for the given queries; `intervals[row]` are the slots of
+    /// the block that query row `row` sees.
+    /// May return before the work is done.
+    ///
+    /// # Errors
+    /// When the work cannot be done, or was interrupted through `progress`.
+    fn absorb(
+        &self,
+        operands: (&Self::Queries, &Self::Block),
+        intervals: &[Interval<Slot>],
+        state: &mut Self::State,
+        progress: &dyn Progress,
+    ) -> Result<Self::Token, Self::Error>;
+
+    /// Waits until the work no longer reads its block.
+    ///
+    /// # Errors
+    /// When the work failed.
+    fn wait(&self, token: Self::Token) -> Result<(), Self::Error>;
+
+    /// `out = y / z` and `lse`.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn finish(&self, state: Self::State) -> Result<Self::Output, Self::Error>;
+
+    /// Rows of the queries or of the block that hold a NaN or an infinity, in order.
+    fn non_finite_inputs(
+        &self,
+        tensor: Tensor,
+        queries: &Self::Queries,
+        block: &Self::Block,
+    ) -> Vec<Slot>;
+
+    /// Query rows whose `out` or `lse` is not finite, in order; rows that saw nothing among them.
+    fn non_finite_results(&self, output: &Self::Output) -> Vec<Slot>;
+
+    /// Processor time that the device has spent computing since it was made.
+    fn compute_time(&self) -> Duration;
+}

@@ -1,0 +1,59 @@
+//! Why a run ended without a result.
+
+use crate::backend::Tensor;
+use ringattn_comm::CommError;
+use ringattn_core::{Position, Rank};
+use thiserror::Error;
+
+/// Why a rank could not finish; `E` is the backend's own error.
+#[derive(Debug, Error)]
+pub enum EngineError<E: std::error::Error> {
+    /// A message or a wait failed.
+    #[error(transparent)]
+    Comm(#[from] CommError),
+    /// The device failed.
+    #[error("rank {rank}, step {step}: {source}")]
+    Backend {
+        /// The rank.
+        rank: Rank,
+        /// Its step; the number of steps when it happened while finishing.
+        step: u32,
+        /// What the device says.
+        source: E,
+    },
+    /// A NaN or an infinity that a query sees, or in a query that sees something.
+    #[error("{tensor} holds a NaN or an infinity at token {position} (rank {rank})")]
+    NonFiniteInput {
+        /// Which input.
+        tensor: Tensor,
+        /// Who holds it.
+        rank: Rank,
+        /// The token.
+        position: Position,
+    },
+    /// Finite inputs whose logits or sums exceed f32.
+    #[error("attention overflows f32 at query token {position} (rank {rank})")]
+    Overflow {
+        /// Who computed it.
+        rank: Rank,
+        /// The query token.
+        position: Position,
+    },
+    /// The plan uses a block that the rank does not hold: the plan is wrong.
+    #[error("rank {rank}, step {step}: the plan uses a block that is not held")]
+    NotHeld {
+        /// The rank.
+        rank: Rank,
+        /// Its step.
+        step: u32,
+    },
+    /// A measured count differs from the plan's.
+    #[error("rank {rank}: {what} is {actual}, the plan says {expected}", what = law.what,
+            actual = law.actual, expected = law.expected)]
+    Law {
+        /// The rank.
+        rank: Rank,
+        /// What differs.
+        law: crate::measured::Law,
+    },
+}

@@ -1,0 +1,194 @@
+//! The loop over a rank's steps. It exists once, for every schedule, backend and communicator.
+//!
+//! In each step the send and the receive are started first, so that the next block is under way
+//! while the present one is computed; both are waited for before the step ends.
+
+use crate::backend::Backend;
+use crate::error::EngineError;
+use crate::finite::{self, NonFinite};
+use crate::measured::{Law, Measured};
+use ringattn_comm::{Communicator, ReceiveRequest, SendRequest, Tag};
+use ringattn_core::{Interval, Message, Rank, Slot};
+use ringattn_plan::{BlockId, Expectation, Plan, Step, expect};
+use std::collections::BTreeMap;
+
+/// The tag of K,V blocks.
+const BLOCKS: Tag = Tag(1);
+
+/// One rank's part of a plan, worked out once and run any number of times (once per layer).
+#[derive(Clone, Debug)]
+pub struct RankPlan<'a> {
+    plan: &'a Plan,
+    rank: Rank,
+    steps: Vec<Step>,
+    expectation: Expectation,
+}
+
+impl<'a> RankPlan<'a> {
+    /// The part of `rank`.
+    pub fn new(plan: &'a Plan, rank: Rank) -> Self {
+        Self { plan, rank, steps: plan.steps(rank).collect(), expectation: expect(plan, rank) }
+    }
+
+    /// The whole plan.
+    pub fn plan(&self) -> &'a Plan {
+        self.plan
+    }
+
+    /// Whose part this is.
+    pub fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    /// What one run must count.
+    pub fn expectation(&self) -> &Expectation {
+        &self.expectation
+    }
+}
+
+/// One attention as one rank sees it.
+pub struct Job<'a, B: Backend> {
+    /// The rank's part of the plan.
+    pub plan: &'a RankPlan<'a>,
+    /// The rank's queries.
+    pub queries: &'a B::Queries,
+    /// The rank's own K,V.
+    pub block: B::Block,
+    /// What to do about values that are not finite.
+    pub non_finite: NonFinite,
+    /// Is told the pairs of each block when it has been attended.
+    pub attended: &'a (dyn Fn(u64) + Sync),
+}
+
+/// Runs one attention and proves that it counted what the plan says.
+///
+/// # Errors
+/// When a message, a wait or the device fails, when values are not finite, and when the law breaks.
+pub fn run<B: Backend, C: Communicator>(
+    job: &Job<'_, B>,
+    backend: &B,
+    comm: &C,
+) -> Result<(B::Output, Measured), EngineError<B::Error>> {
+    if job.non_finite == NonFinite::Refuse {
+        finite::check_inputs(backend, job)?;
+    }
+    let before = (comm.counters(), backend.compute_time());
+    let mut walk = Walk::new(job, backend, comm)?;
+    for &step in &job.plan.steps {
+        walk.step(step)?;
+    }
+    let (state, mut measured) = (walk.state, walk.measured);
+    let traffic = comm.counters().since(&before.0);
+    measured.counts.sent_bytes = traffic.sent_bytes;
+    measured.counts.received_bytes = traffic.received_bytes;
+    measured.counts.hops = traffic.received_messages;
+    measured.transfer = traffic.transfer;
+    measured.transfer_wait = traffic.transfer_wait;
+    measured.peer_wait = traffic.peer_wait;
+
+    let failed = |source| job.plan.device_error(job.plan.steps.len() as u32, source);
+    let output = backend.finish(state).map_err(failed)?;
+    measured.compute = backend.compute_time() - before.1;
+    if job.non_finite == NonFinite::Refuse {
+        finite::check_results(backend, job.plan, &output)?;
+    }
+    match Law::broken(job.plan.expectation(), &measured.counts) {
+        Some(law) => Err(EngineError::Law { rank: job.plan.rank, law }),
+        None => Ok((output, measured)),
+    }
+}
+
+impl RankPlan<'_> {
+    fn device_error<E: std::error::Error>(&self, step: u32, source: E) -> EngineError<E> {
+        EngineError::Backend { rank: self.rank, step, source }
+    }
+}
+
+/// A rank on its way through the steps.
+struct Walk<'a, B: Backend, C: Communicator> {
+    job: &'a Job<'a, B>,
+    backend: &'a B,
+    comm: &'a C,
+    watch: C::Watch,
+    held: BTreeMap<BlockId, B::Block>,
+    intervals: Vec<Interval<Slot>>,
+    state: B::State,
+    measured: Measured,
+}
+
+impl<'a, B: Backend, C: Communicator> Walk<'a, B, C> {
+    fn new(
+        job: &'a Job<'a, B>,
+        backend: &'a B,
+        comm: &'a C,
+    ) -> Result<Self, EngineError<B::Error>> {
+        let state = backend.begin(job.queries).map_err(|e| job.plan.device_error(0, e))?;
+        let held = BTreeMap::from([(BlockId(job.plan.rank), job.block.clone())]);
+        let mut measured = Measured::default();
+        measured.counts.resident_kv_bytes = job.block.byte_len();
+        measured.counts.peak_kv_bytes = job.block.byte_len();
+        let (watch, intervals) = (comm.progress(), Vec::new());
+        Ok(Self { job, backend, comm, watch, held, intervals, state, measured })
+    }
+
+    fn step(&mut self, step: Step) -> Result<(), EngineError<B::Error>> {
+        let receive = step
+            .receive
+            .map(|transfer| {
+                let request = self.comm.immediate_receive::<B::Block>(transfer.peer, BLOCKS)?;
+                Ok::<_, EngineError<B::Error>>((transfer.block, request))
+            })
+            .transpose()?;
+        let send = step
+            .send
+            .map(|transfer| {
+                let block = self.block(step, transfer.block)?.clone();
+                Ok::<_, EngineError<B::Error>>(self.comm.immediate_send(
+                    block,
+                    transfer.peer,
+                    BLOCKS,
+                )?)
+            })
+            .transpose()?;
+        let work = step.attend.map(|block| self.attend(step, block)).transpose()?;
+        if let Some((block, request)) = receive {
+            self.held.insert(block, request.wait()?);
+        }
+        let held = self.held.values().map(Message::byte_len).sum();
+        self.measured.counts.peak_kv_bytes = self.measured.counts.peak_kv_bytes.max(held);
+        if let Some(request) = send {
+            request.wait()?;
+        }
+        if let Some(token) = work {
+            let failed = |source| self.job.plan.device_error(step.index, source);
+            self.backend.wait(token).map_err(failed)?;
+        }
+        if let Some(block) = step.drop {
+            self.held.remove(&block);
+        }
+        Ok(())
+    }
+
+    fn attend(&mut self, step: Step, block: BlockId) -> Result<B::Token, EngineError<B::Error>> {
+        let RankPlan { plan, rank, .. } = *self.job.plan;
+        self.intervals.clear();
+        self.intervals.extend(plan.intervals(rank, block));
+        let pairs = self.intervals.iter().map(|interval| interval.len()).sum();
+        let operands = (self.job.queries, self.held.get(&block).ok_or(not_held(step, rank))?);
+        let token = self
+            .backend
+            .absorb(operands, &self.intervals, &mut self.state, &self.watch)
+            .map_err(|source| self.job.plan.device_error(step.index, source))?;
+        self.measured.counts.pairs += pairs;
+        (self.job.attended)(pairs);
+        Ok(token)
+    }
+
+    fn block(&self, step: Step, block: BlockId) -> Result<&B::Block, EngineError<B::Error>> {
+        self.held.get(&block).ok_or(not_held(step, self.job.plan.rank))
+    }
+}
+
+fn not_held<E: std::error::Error>(step: Step, rank: Rank) -> EngineError<E> {
+    EngineError::NotHeld { rank, step: step.index }
+}
