@@ -1,0 +1,75 @@
+//! Text to token ids and back, as the model's own tokenizer does it.
+//!
+//! From `tokenizer.json`, or rebuilt from GGUF metadata (module below). A document is encoded whole:
+//! a truncation or padding that the file asks for is switched off. Knows no model.
+
+pub(crate) mod gguf;
+
+use crate::ModelError;
+use crate::file::{display, read_text};
+use std::path::Path;
+
+/// Bytes of the largest `tokenizer.json` that is read.
+const LIMIT: u64 = 256 << 20;
+
+/// A tokenizer.
+#[derive(Clone, Debug)]
+pub struct Tokenizer {
+    file: String,
+    inner: tokenizers::Tokenizer,
+}
+
+impl Tokenizer {
+    /// Reads a `tokenizer.json`.
+    ///
+    /// # Errors
+    /// When the file is not there or does not describe a tokenizer.
+    pub fn from_file(path: &Path) -> Result<Self, ModelError> {
+        if !path.exists() {
+            return Err(ModelError::MissingFile {
+                file: display(path),
+                hint: "this folder can score token ids but no text",
+            });
+        }
+        let text = read_text(path, LIMIT)?;
+        let inner = text.parse().map_err(|error| failed(&display(path), &error))?;
+        Self::new(&display(path), inner)
+    }
+
+    /// Wraps `inner`, described in `file`.
+    fn new(file: &str, mut inner: tokenizers::Tokenizer) -> Result<Self, ModelError> {
+        inner.with_truncation(None).map_err(|error| failed(file, &error))?;
+        inner.with_padding(None);
+        Ok(Self { file: file.to_owned(), inner })
+    }
+
+    /// The ids of `text`, with those special tokens around it that the model's files ask for.
+    ///
+    /// # Errors
+    /// When the tokenizer cannot represent the text.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, ModelError> {
+        let encoding =
+            self.inner.encode_fast(text, true).map_err(|error| failed(&self.file, &error))?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    /// The text of `ids`, special tokens included.
+    ///
+    /// # Errors
+    /// For an id outside the vocabulary.
+    pub fn decode(&self, ids: &[u32]) -> Result<String, ModelError> {
+        if let Some(&id) = ids.iter().find(|id| self.inner.id_to_token(**id).is_none()) {
+            return Err(ModelError::Token { id, vocabulary: self.vocabulary() });
+        }
+        self.inner.decode(ids, false).map_err(|error| failed(&self.file, &error))
+    }
+
+    /// Tokens of the vocabulary, special ones included.
+    pub fn vocabulary(&self) -> usize {
+        self.inner.get_vocab_size(true)
+    }
+}
+
+fn failed(file: &str, error: &tokenizers::Error) -> ModelError {
+    ModelError::Tokenizer { file: file.to_owned(), reason: error.to_string() }
+}

@@ -1,0 +1,236 @@
+//! Weight matrices as they are stored, and where each belongs in a layer.
+//!
+//! A matrix is `[rows = out features, cols = in features]`, row-major, and computes
+//! `y = W x (+ bias)`. It is owned by this process or lies in a mapped file, whose data need not be
+//! aligned. It knows nothing of the file's format. Values are little-endian as in both formats.
+
+use crate::file::MappedFile;
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+use ringattn_core::{DType, Elements};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A weight matrix `[rows, cols]`. Clones share the data.
+#[derive(Clone, Debug)]
+pub struct Matrix {
+    rows: usize,
+    cols: usize,
+    storage: Storage,
+}
+
+#[derive(Clone, Debug)]
+enum Storage {
+    Owned(Arc<Elements>),
+    Mapped { file: Arc<MappedFile>, start: usize, dtype: DType },
+}
+
+impl Matrix {
+    /// A matrix of this process; `None` unless there are `rows * cols` elements.
+    pub fn owned(rows: usize, cols: usize, elements: Elements) -> Option<Self> {
+        let fits = rows.checked_mul(cols) == Some(elements.view().len());
+        fits.then(|| Self { rows, cols, storage: Storage::Owned(Arc::new(elements)) })
+    }
+
+    /// A matrix whose data starts at byte `start` of `file`; `None` unless it lies within.
+    pub(crate) fn mapped(
+        [rows, cols]: [usize; 2],
+        dtype: DType,
+        file: &Arc<MappedFile>,
+        start: usize,
+    ) -> Option<Self> {
+        let size = rows.checked_mul(cols)?.checked_mul(dtype.size() as usize)?;
+        let inside = start.checked_add(size)? <= file.bytes().len();
+        let storage = Storage::Mapped { file: Arc::clone(file), start, dtype };
+        inside.then_some(Self { rows, cols, storage })
+    }
+
+    /// Out features.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// In features.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// The type in which the values are stored.
+    pub fn dtype(&self) -> DType {
+        match &self.storage {
+            Storage::Owned(elements) => elements.view().dtype(),
+            Storage::Mapped { dtype, .. } => *dtype,
+        }
+    }
+
+    /// Bytes of the stored values.
+    pub fn byte_len(&self) -> u64 {
+        self.bytes().len() as u64
+    }
+
+    /// Rows `range` in f32, `[range.len(), cols]`.
+    ///
+    /// Borrowed in place when they are stored as aligned f32, otherwise widened (exactly) into
+    /// `scratch`, whose former content is lost. Rows behind the last are left out.
+    pub fn rows_f32<'a>(&'a self, range: Range<usize>, scratch: &'a mut Vec<f32>) -> &'a [f32] {
+        let end = range.end.min(self.rows);
+        let start = range.start.min(end);
+        let row = self.cols * self.dtype().size() as usize;
+        let bytes = &self.bytes()[start * row..end * row];
+        if self.dtype() == DType::F32
+            && cfg!(target_endian = "little")
+            && let Ok(values) = bytemuck::try_cast_slice(bytes)
+        {
+            return values;
+        }
+        scratch.clear();
+        scratch.resize((end - start) * self.cols, 0.0);
+        widen(bytes, self.dtype(), scratch);
+        scratch
+    }
+
+    /// Whether both hold the same values in the same type.
+    pub(crate) fn same_bytes(&self, other: &Self) -> bool {
+        self.dtype() == other.dtype() && self.bytes() == other.bytes()
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match &self.storage {
+            Storage::Owned(elements) => elements.bytes(),
+            Storage::Mapped { file, start, dtype } => {
+                let size = self.rows * self.cols * dtype.size() as usize;
+                &file.bytes()[*start..*start + size]
+            }
+        }
+    }
+}
+
+/// Writes the little-endian values in `bytes` to `out`, of which there are as many.
+pub(crate) fn widen(bytes: &[u8], dtype: DType, out: &mut [f32]) {
+    match dtype {
+        DType::F32 => {
+            for (value, &raw) in out.iter_mut().zip(bytes.as_chunks::<4>().0) {
+                *value = f32::from_le_bytes(raw);
+            }
+        }
+        DType::Bf16 => {
+            for (value, &raw) in out.iter_mut().zip(bytes.as_chunks::<2>().0) {
+                *value = bf16::from_le_bytes(raw).to_f32();
+            }
+        }
+        DType::F16 => {
+            // In pieces, so that the conversion can use the machine's instruction for it.
+            let mut piece = [f16::ZERO; 512];
+            for (values, raw) in out.chunks_mut(512).zip(bytes.chunks(1024)) {
+                for (half, &pair) in piece.iter_mut().zip(raw.as_chunks::<2>().0) {
+                    *half = f16::from_le_bytes(pair);
+                }
+                piece[..values.len()].convert_to_f32_slice(values);
+            }
+        }
+    }
+}
+
+/// `y = W x + bias`.
+#[derive(Clone, Debug)]
+pub struct Linear {
+    /// `[out, in]`.
+    pub weight: Matrix,
+    /// `[out]`.
+    pub bias: Option<Vec<f32>>,
+}
+
+/// The weights of one decoder layer, `H` the hidden size, `F` the feed-forward size.
+#[derive(Clone, Debug)]
+pub struct LayerWeights {
+    /// RMSNorm before attention, `[H]`.
+    pub attention_norm: Vec<f32>,
+    /// Queries, `[Hq * d, H]`; the first half of a head's rows pairs with the second in RoPE.
+    pub q: Linear,
+    /// Keys, `[Hk * d, H]`, paired likewise.
+    pub k: Linear,
+    /// Values, `[Hk * d, H]`.
+    pub v: Linear,
+    /// Output projection, `[H, Hq * d]`.
+    pub o: Linear,
+    /// RMSNorm of each query head before RoPE, `[d]`.
+    pub q_norm: Option<Vec<f32>>,
+    /// RMSNorm of each key head before RoPE, `[d]`.
+    pub k_norm: Option<Vec<f32>>,
+    /// RMSNorm before the feed-forward part, `[H]`.
+    pub feed_forward_norm: Vec<f32>,
+    /// Gate of SwiGLU, `[F, H]`.
+    pub gate: Linear,
+    /// Up projection, `[F, H]`.
+    pub up: Linear,
+    /// Down projection, `[H, F]`.
+    pub down: Linear,
+}
+
+/// All weights of a model.
+#[derive(Clone, Debug)]
+pub struct Weights {
+    /// Token embedding, `[vocabulary, H]`.
+    pub embedding: Matrix,
+    /// One entry per layer.
+    pub layers: Vec<LayerWeights>,
+    /// RMSNorm before the head, `[H]`.
+    pub final_norm: Vec<f32>,
+    /// Vocabulary head, `[vocabulary, H]`; `None` when it is the embedding.
+    pub head: Option<Matrix>,
+}
+
+impl Linear {
+    fn byte_len(&self) -> u64 {
+        self.weight.byte_len() + vector_bytes(self.bias.as_deref())
+    }
+}
+
+impl LayerWeights {
+    fn byte_len(&self) -> u64 {
+        let matrices = [&self.q, &self.k, &self.v, &self.o, &self.gate, &self.up, &self.down];
+        let norms = [
+            Some(self.attention_norm.as_slice()),
+            self.q_norm.as_deref(),
+            self.k_norm.as_deref(),
+            Some(self.feed_forward_norm.as_slice()),
+        ];
+        matrices.iter().map(|linear| linear.byte_len()).sum::<u64>()
+            + norms.iter().map(|norm| vector_bytes(*norm)).sum::<u64>()
+    }
+}
+
+impl Weights {
+    /// Bytes of all values as they are stored, in memory or in a mapped file.
+    pub fn byte_len(&self) -> u64 {
+        self.embedding.byte_len()
+            + self.layers.iter().map(LayerWeights::byte_len).sum::<u64>()
+            + vector_bytes(Some(&self.final_norm))
+            + self.head.as_ref().map_or(0, Matrix::byte_len)
+    }
+}
+
+fn vector_bytes(values: Option<&[f32]>) -> u64 {
+    values.map_or(0, |values| size_of_val(values) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_borrowed_or_widened_exactly() {
+        let values: Vec<f32> = (0..2100).map(|i| (i as f32 - 900.0) * 0.25).collect();
+        for dtype in [DType::F32, DType::Bf16, DType::F16] {
+            let elements = Elements::from_f32(values.clone(), dtype);
+            let expected: Vec<f32> = (0..2100).map(|i| elements.view().get(i)).collect();
+            let matrix = Matrix::owned(3, 700, elements).unwrap();
+            let mut scratch = vec![7.0; 3];
+            assert_eq!(matrix.rows_f32(1..3, &mut scratch), &expected[700..]);
+            assert_eq!(matrix.rows_f32(2..9, &mut scratch), &expected[1400..]);
+            assert!(matrix.rows_f32(3..3, &mut scratch).is_empty());
+            assert_eq!(matrix.byte_len(), 2100 * dtype.size());
+        }
+        assert!(Matrix::owned(2, 3, Elements::F32(vec![0.0; 5])).is_none());
+    }
+}
