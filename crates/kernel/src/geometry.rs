@@ -37,11 +37,6 @@ impl Span {
     pub(crate) fn hull(self, other: Self) -> Self {
         Self { start: self.start.min(other.start), end: self.end.max(other.end) }
     }
-
-    /// Whether the span holds a key of `[start, end)`.
-    pub(crate) fn touches(self, start: usize, end: usize) -> bool {
-        self.start < end && start < self.end
-    }
 }
 
 /// For each tile of `tile` slots whether any row sees a key in it.
@@ -84,8 +79,6 @@ mod tests {
         let span = Span { start: 3, end: 5 };
         assert_eq!(span.hull(Span::EMPTY), span);
         assert!(Span::EMPTY.hull(Span::EMPTY).is_empty());
-        assert!(!Span::EMPTY.touches(0, 256));
-        assert!(span.touches(4, 9) && !span.touches(5, 9) && !span.touches(0, 3));
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! The micro-kernel and the two products of a tile: `S = Q K^T` and `Y += P V`.
+//! The micro-kernel and the two products of a row group: `S = Q K^T` and `Y += P V`.
 //!
 //! `C[i][:] = C0[i][:] + sum_k A[i][k] B[k][:]` for `MR` rows and `NV` vectors, all accumulators in
 //! registers. A is row-major with the tiles' common stride, B is packed. Knows spans, no softmax.
 
 use crate::geometry::Span;
-use crate::workspace::{KEY_TILE, QUERY_TILE, STRIDE};
+use crate::workspace::{KEY_TILE, STRIDE};
 use pulp::Simd;
 
 /// What C holds before the product is added.
@@ -59,82 +59,65 @@ unsafe fn multiply<S: Simd, const MR: usize, const NV: usize>(
     }
 }
 
-/// `S = Q K^T` for every micro-tile that a span of `groups` touches.
+/// `S = Q K^T` for one group of `MR` rows, in every panel that `span` touches.
 ///
-/// `keys` holds packed panels `[d][NV vectors]`, as many as the spans reach into; `groups` the hulls
-/// of `MR` rows each.
+/// `q` and `s` hold the group's rows, `keys` a tile of packed panels `[d][NV vectors]`.
 #[inline(always)]
 pub(crate) fn scores<S: Simd, const MR: usize, const NV: usize>(
     simd: S,
     (q, head_dim): (&[f32], usize),
     keys: &[f32],
     s: &mut [f32],
-    groups: &[Span],
+    span: Span,
 ) {
     let width = NV * S::F32_LANES;
-    assert!(groups.len() * MR <= QUERY_TILE && head_dim <= STRIDE);
-    assert!(q.len() >= QUERY_TILE * STRIDE && s.len() >= QUERY_TILE * STRIDE);
-    for (index, panel) in keys.chunks_exact(head_dim * width).enumerate() {
-        let first = index * width;
-        assert!(first + width <= KEY_TILE);
-        for (group, span) in groups.iter().enumerate() {
-            if !span.touches(first, first + width) {
-                continue;
-            }
-            // SAFETY: rows `group * MR ..` of `q` and `s` exist (first two asserts), each of STRIDE
-            // floats, of which `head_dim` and `first + width` are used (second and third assert);
-            // `panel` holds `head_dim * NV` vectors; `s` is borrowed mutably.
-            unsafe {
-                let at = group * MR * STRIDE;
-                let (a, c) = (q.as_ptr().add(at), s.as_mut_ptr().add(at + first));
-                multiply::<S, MR, NV>(simd, head_dim, (a, panel.as_ptr()), c, Start::Zero);
-            }
+    assert!(q.len() >= MR * STRIDE && s.len() >= MR * STRIDE && head_dim <= STRIDE);
+    assert!(KEY_TILE.is_multiple_of(width) && span.end <= KEY_TILE && KEY_TILE <= STRIDE);
+    for first in (span.start / width * width..span.end).step_by(width) {
+        let panel = &keys[first * head_dim..(first + width) * head_dim];
+        // SAFETY: `q` and `s` hold `MR` rows of STRIDE floats, of which `head_dim` and
+        // `first + width <= KEY_TILE` are used (both asserts: `first < span.end`, and panels divide
+        // the tile); `panel` holds `head_dim * NV` vectors; `s` is borrowed mutably.
+        unsafe {
+            let (a, c) = (q.as_ptr(), s.as_mut_ptr().add(first));
+            multiply::<S, MR, NV>(simd, head_dim, (a, panel.as_ptr()), c, Start::Zero);
         }
     }
 }
 
-/// `Y += P V` over the keys of each group's span.
+/// `Y += P V` for one group of `MR` rows, over the keys of `span`, which is not empty.
 ///
-/// `values` holds packed panels `[KEY_TILE][NV vectors]`, the last one perhaps narrower; `vectors`
-/// is the number of vectors in a row of Y.
+/// `p` and `y` hold the group's rows, `values` a tile of packed panels `[KEY_TILE][NV vectors]`, the
+/// last ones of one vector each where `NV` does not divide `vectors`, the number in a row of Y.
 #[inline(always)]
 pub(crate) fn accumulate<S: Simd, const MR: usize, const NV: usize>(
     simd: S,
     p: &[f32],
     (values, vectors): (&[f32], usize),
     y: &mut [f32],
-    groups: &[Span],
+    span: Span,
 ) {
     let lanes = S::F32_LANES;
-    assert!(groups.len() * MR <= QUERY_TILE && vectors * lanes <= STRIDE);
-    assert!(groups.iter().all(|span| span.end <= KEY_TILE));
-    assert!(p.len() >= QUERY_TILE * STRIDE && y.len() >= QUERY_TILE * STRIDE);
+    assert!(p.len() >= MR * STRIDE && y.len() >= MR * STRIDE && vectors * lanes <= STRIDE);
+    assert!(span.start <= span.end && span.end <= KEY_TILE && KEY_TILE <= STRIDE);
     assert!(values.len() >= KEY_TILE * vectors * lanes);
+    let depth = span.end - span.start;
     let mut done = 0;
     while done < vectors {
-        let wide = vectors - done >= NV;
-        let width = if wide { NV } else { 1 } * lanes;
-        for (group, span) in groups.iter().enumerate() {
-            if span.is_empty() {
-                continue;
-            }
-            // SAFETY: rows `group * MR ..` of `p` and `y` exist (first and third assert), each of
-            // STRIDE floats, of which `span.end` and `(done + width / lanes) * lanes` are used (first
-            // two asserts); the panel at `done` holds KEY_TILE rows of `width` floats (last assert);
-            // `y` is borrowed mutably.
-            unsafe {
-                let at = group * MR * STRIDE;
-                let a = p.as_ptr().add(at + span.start);
-                let b = values.as_ptr().add(done * lanes * KEY_TILE + span.start * width);
-                let c = y.as_mut_ptr().add(at + done * lanes);
-                let depth = span.end - span.start;
-                if wide {
-                    multiply::<S, MR, NV>(simd, depth, (a, b), c, Start::Kept);
-                } else {
-                    multiply::<S, MR, 1>(simd, depth, (a, b), c, Start::Kept);
-                }
+        let count = if vectors - done >= NV { NV } else { 1 };
+        // SAFETY: `p` and `y` hold `MR` rows of STRIDE floats, of which `span.end` and
+        // `(done + count) * lanes` are used (first two asserts); the panel at `done` holds KEY_TILE
+        // rows of `count` vectors (last assert); `y` is borrowed mutably.
+        unsafe {
+            let a = p.as_ptr().add(span.start);
+            let b = values.as_ptr().add((done * KEY_TILE + span.start * count) * lanes);
+            let c = y.as_mut_ptr().add(done * lanes);
+            if count == NV {
+                multiply::<S, MR, NV>(simd, depth, (a, b), c, Start::Kept);
+            } else {
+                multiply::<S, MR, 1>(simd, depth, (a, b), c, Start::Kept);
             }
         }
-        done += width / lanes;
+        done += count;
     }
 }

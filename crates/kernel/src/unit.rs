@@ -10,7 +10,7 @@ use crate::geometry::Span;
 use crate::isa::{ROWS_OF_16, ROWS_OF_32, VECTORS};
 use crate::pack::{Layout, TileNote};
 use crate::problem::{Problem, Work};
-use crate::softmax::weigh;
+use crate::softmax::{largest, raise, weigh};
 use crate::state::{Cell, Cells};
 use crate::tile::{accumulate, scores};
 use crate::workspace::{MAX_LANES, QUERY_TILE, STRIDE, Scratch};
@@ -57,36 +57,20 @@ impl Unit<'_> {
             return;
         }
         self.load();
-        let head_dim = self.layout.shape.head_dim();
-        let vectors = self.layout.value_vectors();
         let (notes, packed) = (self.notes, self.packed);
         for (note, tile) in notes.iter().zip(packed.chunks_exact(self.layout.tile_len())) {
             let (keys, values) = tile.split_at(self.layout.keys_len());
             self.look(note);
-            let mut groups = [Span::EMPTY; QUERY_TILE];
-            let groups = &mut groups[..self.rows.len().div_ceil(MR)];
-            for (group, spans) in groups.iter_mut().zip(self.scratch.spans.chunks_exact(MR)) {
-                *group = spans.iter().fold(Span::EMPTY, |hull, span| hull.hull(*span));
-            }
-            let hull = groups.iter().fold(Span::EMPTY, |hull, group| hull.hull(*group));
-            if !hull.is_empty() {
-                let scratch = &mut *self.scratch;
-                let reach = hull.end.next_multiple_of(NV * S::F32_LANES) * head_dim;
-                scores::<S, MR, NV>(
-                    simd,
-                    (&scratch.q, head_dim),
-                    &keys[..reach],
-                    &mut scratch.s,
-                    groups,
-                );
-                weigh_rows::<S, MR>(simd, scratch, vectors, groups);
-                accumulate::<S, MR, NV>(
-                    simd,
-                    &scratch.s,
-                    (values, vectors),
-                    &mut scratch.y,
-                    groups,
-                );
+            let rows = self.rows.len();
+            for first in (0..rows).step_by(MR) {
+                let group = Group { keys, values, first, layout: self.layout };
+                // A short last group takes a micro-kernel of its own; rows never meet in a sum, so
+                // that their number changes no bit.
+                match rows - first {
+                    1 => group.fold::<S, 1, NV>(simd, self.scratch),
+                    2..=4 => group.fold::<S, 4, NV>(simd, self.scratch),
+                    _ => group.fold::<S, MR, NV>(simd, self.scratch),
+                }
             }
             self.fold_carefully(note);
         }
@@ -188,27 +172,61 @@ impl Unit<'_> {
     }
 }
 
-/// The row pass over all groups; rows of Y shrink where their maximum grew.
-#[inline(always)]
-fn weigh_rows<S: Simd, const MR: usize>(
-    simd: S,
-    scratch: &mut Scratch,
-    vectors: usize,
-    groups: &[Span],
-) {
-    for (group, &hull) in groups.iter().enumerate().filter(|(_, hull)| !hull.is_empty()) {
-        for row in group * MR..(group + 1) * MR {
-            let (s, _) = S::as_mut_simd_f32s(&mut scratch.s[row * STRIDE..(row + 1) * STRIDE]);
+/// The rows of one micro-kernel, from `first` on, before one packed key tile.
+struct Group<'a> {
+    keys: &'a [f32],
+    values: &'a [f32],
+    first: usize,
+    layout: Layout,
+}
+
+impl Group<'_> {
+    /// Folds the tile into the state of `MR` rows; S is a strip that stays in the first cache.
+    #[inline(always)]
+    fn fold<S: Simd, const MR: usize, const NV: usize>(&self, simd: S, scratch: &mut Scratch) {
+        let rows = self.first..self.first + MR;
+        let hull = scratch.spans[rows.clone()].iter().fold(Span::EMPTY, |hull, s| hull.hull(*s));
+        if hull.is_empty() {
+            return;
+        }
+        let (head_dim, vectors) = (self.layout.shape.head_dim(), self.layout.value_vectors());
+        let tile = rows.start * STRIDE..rows.end * STRIDE;
+        let q = (&scratch.q[tile.clone()], head_dim);
+        scores::<S, MR, NV>(simd, q, self.keys, &mut scratch.s, hull);
+        self.weigh::<S, MR>(simd, scratch, hull);
+        let y = &mut scratch.y[tile];
+        accumulate::<S, MR, NV>(simd, &scratch.s, (self.values, vectors), y, hull);
+    }
+
+    /// The row pass; rows of Y shrink where their maximum grew.
+    ///
+    /// All maxima come before all exponentials, so that no row waits for the end of the one before.
+    #[inline(always)]
+    fn weigh<S: Simd, const MR: usize>(&self, simd: S, scratch: &mut Scratch, hull: Span) {
+        let mut tops = [f32::NEG_INFINITY; MR];
+        for (index, top) in tops.iter_mut().enumerate() {
+            let row = &mut scratch.s[index * STRIDE..(index + 1) * STRIDE];
+            let (s, _) = S::as_mut_simd_f32s(row);
+            *top = largest(simd, s, (hull, scratch.spans[self.first + index]));
+        }
+        let reach = hull.start / S::F32_LANES..hull.end.div_ceil(S::F32_LANES);
+        for (index, top) in tops.into_iter().enumerate() {
+            let (s, _) = S::as_mut_simd_f32s(&mut scratch.s[index * STRIDE..(index + 1) * STRIDE]);
+            let s = &mut s[reach.clone()];
+            if top == f32::NEG_INFINITY {
+                s.fill(simd.splat_f32s(0.0));
+                continue;
+            }
+            let row = self.first + index;
             let lanes = &mut scratch.z[row * MAX_LANES..row * MAX_LANES + S::F32_LANES];
             let (z, _) = S::as_mut_simd_f32s(lanes);
-            let spans = (hull, scratch.spans[row]);
-            if let Some(factor) = weigh(simd, s, spans, &mut scratch.m[row], &mut z[0]) {
+            if let Some(factor) = raise(simd, top, &mut scratch.m[row], &mut z[0]) {
                 let (y, _) = S::as_mut_simd_f32s(&mut scratch.y[row * STRIDE..(row + 1) * STRIDE]);
-                let factor = simd.splat_f32s(factor);
-                for sums in &mut y[..vectors] {
+                for sums in &mut y[..self.layout.value_vectors()] {
                     *sums = simd.mul_f32s(*sums, factor);
                 }
             }
+            weigh(simd, s, scratch.m[row], &mut z[0]);
         }
     }
 }

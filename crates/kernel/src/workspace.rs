@@ -5,6 +5,7 @@
 
 use crate::KernelError;
 use crate::geometry::Span;
+use crate::isa::ROWS_OF_32 as MAX_ROWS;
 use crate::problem::MAX_HEAD_DIM;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
@@ -12,9 +13,9 @@ use std::sync::{Mutex, PoisonError};
 /// Query rows of a tile: a multiple of every micro-kernel's rows.
 pub(crate) const QUERY_TILE: usize = 96;
 /// Keys of a tile: a multiple of every panel.
-pub(crate) const KEY_TILE: usize = 256;
+pub(crate) const KEY_TILE: usize = 512;
 /// Floats from one row of a Q, S or Y tile to the next. One constant for all three, so that rows are
-/// reached by fixed offsets; the extra line keeps rows off a 1 KiB stride, which would put them all
+/// reached by fixed offsets; the extra line keeps rows off a 2 KiB stride, which would put them all
 /// into a few cache sets.
 pub(crate) const STRIDE: usize = if KEY_TILE > MAX_HEAD_DIM { KEY_TILE } else { MAX_HEAD_DIM } + 16;
 /// Floats of the widest vector.
@@ -63,7 +64,7 @@ impl DerefMut for Floats {
 pub(crate) struct Scratch {
     /// Queries times `scale * log2 e`, `[QUERY_TILE, STRIDE]`; zeros behind the last row.
     pub(crate) q: Floats,
-    /// Logits, then weights, `[QUERY_TILE, STRIDE]`.
+    /// Logits, then weights, of one row group, `[MAX_ROWS, STRIDE]`.
     pub(crate) s: Floats,
     /// Weighted sums of values, `[QUERY_TILE, STRIDE]`.
     pub(crate) y: Floats,
@@ -81,18 +82,16 @@ pub(crate) struct Scratch {
 
 impl Scratch {
     fn new() -> Result<Self, KernelError> {
-        let tile = || {
+        let floats = |len| {
             let mut floats = Floats::default();
-            floats.resize(QUERY_TILE * STRIDE)?;
+            floats.resize(len)?;
             Ok::<_, KernelError>(floats)
         };
-        let mut z = Floats::default();
-        z.resize(QUERY_TILE * MAX_LANES)?;
         Ok(Self {
-            q: tile()?,
-            s: tile()?,
-            y: tile()?,
-            z,
+            q: floats(QUERY_TILE * STRIDE)?,
+            s: floats(MAX_ROWS * STRIDE)?,
+            y: floats(QUERY_TILE * STRIDE)?,
+            z: floats(QUERY_TILE * MAX_LANES)?,
             m: [f32::NEG_INFINITY; QUERY_TILE],
             tame: [true; QUERY_TILE],
             spans: [Span::EMPTY; QUERY_TILE],

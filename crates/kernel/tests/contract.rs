@@ -1,5 +1,7 @@
 //! What callers rely on beside the numbers: threads, progress, refusals.
 
+#![allow(clippy::unwrap_used, reason = "a failed step stops the test")]
+
 mod common;
 
 use common::{ALL_SEEN, Case, Seen, bits, kernels, shape, slots};

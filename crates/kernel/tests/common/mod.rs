@@ -1,5 +1,6 @@
 //! What the kernel's tests share: random cases, runs, and comparison with the oracle.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failed check stops the test")]
 
 use ringattn_core::{
     Attention, AttentionShape, DType, Elements, ElementsView, Interval, Partial, Slot, Unwatched,
