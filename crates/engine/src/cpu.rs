@@ -6,13 +6,13 @@ use ringattn_core::{
     Attention, AttentionShape, DType, Elements, ElementsView, Interval, Message, MessageError,
     NaturalLog, OutOfMemory, Partial, Progress, Slot, bf16, f16,
 };
-use ringattn_kernel::{KernelError, KeysValues, Problem, Queries, Work, non_finite};
+use ringattn_kernel::{KeysValues, Problem, Queries, Work, non_finite};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 
-pub use ringattn_kernel::{Isa, Kernel, dense, pointwise};
+pub use ringattn_kernel::{Isa, Kernel, KernelError, dense, pointwise};
 
 /// Why the cores could not do it.
 #[derive(Debug, Error)]

@@ -1,1 +1,33 @@
-//! Placeholder of the first commit.
+//! Exact attention over a sequence that no single device holds.
+//!
+//! The sequence is sharded over the ranks of a ring; K,V blocks circulate and are folded into an
+//! online softmax. The result equals dense attention, and every run proves its memory and traffic
+//! against the plan. [`attend`] computes one attention over given tensors, [`score`] the
+//! log-probabilities of a document under a model; both return a [`Report`].
+//!
+//! This crate is the public interface; the crates below it are re-exported as [`core`], [`plan`],
+//! [`comm`], [`engine`] and [`model`].
+
+#![forbid(unsafe_code)]
+
+pub use ringattn_comm as comm;
+pub use ringattn_core as core;
+pub use ringattn_engine as engine;
+pub use ringattn_model as model;
+pub use ringattn_plan as plan;
+
+mod attend;
+mod error;
+mod host;
+mod launch;
+mod options;
+mod report;
+mod score;
+mod tensor;
+
+pub use attend::{AttendInput, AttendOutput, AttendResult, Positions, attend};
+pub use error::{AttendError, Error, ErrorKind};
+pub use options::{Meter, RunOptions, StuckHook};
+pub use report::{Balance, LawReport, Overlap, RankReport, Report};
+pub use score::{ScoreOutput, ScoreResult, score};
+pub use tensor::{Tensor, TensorError};

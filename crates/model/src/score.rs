@@ -1,0 +1,276 @@
+//! Scoring a document: the log-probability of every token given those before it.
+//!
+//! Each rank carries its own tokens through all layers; attention is the only place where ranks
+//! meet. The rank that owns position `i` predicts token `i + 1`.
+
+use crate::forward::{DensePassError, Head, LayerPass, RotaryTable, Target, Workers};
+use crate::load::Model;
+use ringattn_comm::Communicator;
+use ringattn_core::{
+    DType, Elements, Mask, OutOfMemory, Position, Progress, Rank, Window, try_reserved,
+};
+use ringattn_engine::cpu::{CpuBackend, CpuBlock, CpuError, CpuQueries, Isa, Kernel, KernelError};
+use ringattn_engine::{EngineError, Job, Measured, NonFinite, RankPlan, run};
+use ringattn_plan::{Expectation, Layout, Plan, PlanError, Problem, Schedule};
+use std::time::Duration;
+use thiserror::Error;
+
+/// The plans of a model's layers: one for each different window.
+#[derive(Clone, Debug)]
+pub struct LayerPlans {
+    plans: Vec<Plan>,
+    of_layer: Vec<usize>,
+}
+
+impl LayerPlans {
+    /// Plans for a document whose tokens are placed by `layout`.
+    ///
+    /// # Errors
+    /// When sizes exceed what a plan can count.
+    pub fn new(model: &Model, layout: &Layout) -> Result<Self, PlanError> {
+        let mut windows: Vec<Option<u64>> = Vec::new();
+        let mut plans = Vec::new();
+        let mut of_layer = Vec::new();
+        for &window in &model.config.sliding_window {
+            let known = windows.iter().position(|&w| w == window);
+            of_layer.push(known.unwrap_or(windows.len()));
+            if known.is_none() {
+                windows.push(window);
+                plans.push(Plan::new(problem(model, layout, window), layout.clone(), SCHEDULE)?);
+            }
+        }
+        Ok(Self { plans, of_layer })
+    }
+
+    /// The different plans; at least one for a model with layers.
+    pub fn plans(&self) -> &[Plan] {
+        &self.plans
+    }
+
+    /// The plan of each layer, by index into [`LayerPlans::plans`].
+    pub fn of_layer(&self) -> &[usize] {
+        &self.of_layer
+    }
+}
+
+const SCHEDULE: Schedule = Schedule::RingPassKv;
+
+fn problem(model: &Model, layout: &Layout, window: Option<u64>) -> Problem {
+    // A query sees itself and the `W - 1` keys before it.
+    let mask = match window {
+        None => Mask::Causal,
+        Some(window) => {
+            let left = i64::try_from(window).unwrap_or(i64::MAX) - 1;
+            Mask::Causal.and(Mask::Window(Window { left, right: 0 }))
+        }
+    };
+    let (queries, keys) = (layout.len(), layout.len());
+    Problem { shape: model.config.attention, queries, keys, mask, kv_dtype: DType::F32 }
+}
+
+/// What every rank is told.
+#[derive(Clone, Copy, Debug)]
+pub struct ScoreJob<'a> {
+    /// The model, shared by all ranks of the process.
+    pub model: &'a Model,
+    /// All token ids of the document, below the vocabulary size.
+    pub tokens: &'a [u32],
+    /// The plans of its layers.
+    pub plans: &'a LayerPlans,
+    /// Where and how to compute.
+    pub device: Device,
+    /// What to do about values that are not finite.
+    pub non_finite: NonFinite,
+}
+
+/// The cores of one rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// The instruction set.
+    pub isa: Isa,
+    /// Threads of the rank.
+    pub threads: usize,
+}
+
+/// A token and the log-probability (natural) that the tokens before it give to it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TokenScore {
+    /// The token's position, from 1 on.
+    pub position: Position,
+    /// Its id.
+    pub token: u32,
+    /// `ln p(token | tokens before)`.
+    pub logprob: f64,
+}
+
+/// What one rank found.
+#[derive(Clone, Debug)]
+pub struct RankScores {
+    /// The rank.
+    pub rank: Rank,
+    /// Scores of the tokens after this rank's own, in order.
+    pub scores: Vec<TokenScore>,
+    /// Counts and times of attention, summed over the layers.
+    pub measured: Measured,
+    /// What the plans say of the counts, summed likewise.
+    pub expected: Expectation,
+    /// Processor time of the dense layers.
+    pub dense: Duration,
+}
+
+/// Why a rank could not score.
+#[derive(Debug, Error)]
+pub enum ScoreError {
+    /// Attention failed.
+    #[error("layer {layer}: {source}")]
+    Attention {
+        /// The layer.
+        layer: usize,
+        /// Why.
+        source: EngineError<CpuError>,
+    },
+    /// The dense part failed.
+    #[error(transparent)]
+    Dense(#[from] DensePassError),
+    /// The kernel or its threads could not be made.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    /// The threads of the dense layers could not be started.
+    #[error("cannot start {threads} threads: {source}")]
+    Threads {
+        /// Threads asked for.
+        threads: usize,
+        /// Why.
+        source: rayon::ThreadPoolBuildError,
+    },
+    /// No memory for activations.
+    #[error(transparent)]
+    OutOfMemory(#[from] OutOfMemory),
+    /// A token that the model does not have.
+    #[error("token {token} at position {position} is outside the vocabulary of {vocabulary}")]
+    Vocabulary {
+        /// Where.
+        position: Position,
+        /// The id.
+        token: u32,
+        /// Ids that there are.
+        vocabulary: usize,
+    },
+    /// A log-probability that is not finite.
+    #[error("the log-probability of token {position} is not finite (rank {rank})")]
+    NonFinite {
+        /// The rank that computed it.
+        rank: Rank,
+        /// The token.
+        position: Position,
+    },
+}
+
+/// Runs the rank's part of the job; `layer_done` is called with the rank's tokens after each layer.
+///
+/// # Errors
+/// When a peer, the device or memory fails, and when values are not finite.
+pub fn score_rank<C: Communicator>(
+    job: &ScoreJob<'_>,
+    comm: &C,
+    layer_done: &(dyn Fn(u64) + Sync),
+) -> Result<RankScores, ScoreError> {
+    let rank = comm.rank();
+    let (config, threads) = (&job.model.config, job.device.threads);
+    let start = |source| ScoreError::Threads { threads, source };
+    let workers = Workers::new(threads).map_err(start)?;
+    let watch = comm.progress();
+    let plans: Vec<_> = job.plans.plans.iter().map(|plan| RankPlan::new(plan, rank)).collect();
+    let Some(layout) = job.plans.plans.first().map(Plan::query_layout) else {
+        return Err(ScoreError::OutOfMemory(OutOfMemory { bytes: 0 }));
+    };
+    let rotary = RotaryTable::new(layout.positions(rank), &config.rope.inverse_frequencies);
+    let pass = LayerPass {
+        config,
+        rotary: &rotary,
+        workers: &workers,
+        isa: job.device.isa,
+        progress: &watch,
+    };
+    let kernel = Kernel::new(job.device.isa, threads)?;
+    let scale = (1.0 / (config.attention.head_dim() as f64).sqrt()) as f32;
+    let backend = CpuBackend::new(kernel, config.attention, scale);
+
+    let mut hidden = embed(job, layout.positions(rank))?;
+    let rows = hidden.len() / config.hidden_size;
+    let (mut measured, mut expected) = (Measured::default(), Expectation::default());
+    for (layer, weights) in job.model.weights.layers.iter().enumerate() {
+        let plan = &plans[job.plans.of_layer[layer]];
+        let projected = pass.project(weights, &hidden)?;
+        let queries = CpuQueries { data: projected.q, rows };
+        let block =
+            CpuBlock::new(Elements::F32(projected.k), Elements::F32(projected.v), rows);
+        let non_finite = job.non_finite;
+        let attention = Job { plan, queries: &queries, block, non_finite, attended: &|_| () };
+        let (output, counted) = run(&attention, &backend, comm)
+            .map_err(|source| ScoreError::Attention { layer, source })?;
+        measured += counted;
+        expected += *plan.expectation();
+        pass.feed_forward(weights, &output.out, &mut hidden)?;
+        layer_done(rows as u64);
+    }
+    let scores = predict(job, layout, (&hidden, &workers), comm)?;
+    Ok(RankScores { rank, scores, measured, expected, dense: workers.busy() })
+}
+
+/// Embeddings of the tokens at these positions, `[rows, H]`.
+fn embed(
+    job: &ScoreJob<'_>,
+    positions: impl Iterator<Item = Position>,
+) -> Result<Vec<f32>, ScoreError> {
+    let config = &job.model.config;
+    let positions: Vec<_> = positions.collect();
+    let mut hidden = try_reserved(positions.len() * config.hidden_size)?;
+    let mut scratch = Vec::new();
+    for position in positions {
+        let token = job.tokens[position.0 as usize];
+        let vocabulary = config.vocab_size;
+        if token as usize >= vocabulary {
+            return Err(ScoreError::Vocabulary { position, token, vocabulary });
+        }
+        let row = token as usize;
+        hidden.extend(job.model.weights.embedding.rows_f32(row..row + 1, &mut scratch));
+    }
+    Ok(hidden)
+}
+
+/// Log-probabilities of the tokens that follow this rank's.
+fn predict<C: Communicator>(
+    job: &ScoreJob<'_>,
+    layout: &Layout,
+    (hidden, workers): (&[f32], &Workers),
+    comm: &C,
+) -> Result<Vec<TokenScore>, ScoreError> {
+    let (rank, config) = (comm.rank(), &job.model.config);
+    let next: Vec<_> = layout
+        .positions(rank)
+        .map(|position| position.0 + 1)
+        .filter_map(|next| Some((Position(next), *job.tokens.get(next as usize)?)))
+        .collect();
+    let mut targets: Vec<_> =
+        next.iter().map(|&(_, token)| Target { token, logprob: f64::NAN }).collect();
+    // The document's last token, which is its owner's last, predicts nothing.
+    let hidden = &hidden[..targets.len() * config.hidden_size];
+    let watch = comm.progress();
+    let progress: &dyn Progress = &watch;
+    let head =
+        Head { config, weights: &job.model.weights, workers, isa: job.device.isa, progress };
+    head.score(hidden, &mut targets)?;
+    let scores: Vec<_> = next
+        .into_iter()
+        .zip(targets)
+        .map(|((position, token), target)| TokenScore { position, token, logprob: target.logprob })
+        .collect();
+    let bad = scores.iter().find(|score| !score.logprob.is_finite());
+    match bad {
+        Some(&TokenScore { position, .. }) if job.non_finite == NonFinite::Refuse => {
+            Err(ScoreError::NonFinite { rank, position })
+        }
+        _ => Ok(scores),
+    }
+}

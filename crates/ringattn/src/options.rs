@@ -1,0 +1,97 @@
+//! How to run: ranks, threads, layout, deadlines, and how to watch and stop a run.
+
+use crate::host;
+use ringattn_comm::{CommError, StopSignal, local};
+use ringattn_core::Rank;
+use ringattn_engine::NonFinite;
+use ringattn_engine::cpu::Isa;
+use ringattn_model::Device;
+use ringattn_plan::{Layout, LayoutError, LayoutKind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Called when ranks do not end although the run has, with the cause and these ranks.
+pub type StuckHook = Arc<dyn Fn(&CommError, &[Rank]) + Send + Sync>;
+
+/// Everything about a run that does not change its result.
+#[derive(Clone)]
+pub struct RunOptions {
+    /// Ranks `p`.
+    pub ranks: u32,
+    /// Threads of each rank; `None` shares the machine's cores among the ranks, at least 1 each.
+    pub threads: Option<usize>,
+    /// Which rank owns which token.
+    pub layout: LayoutKind,
+    /// The block of the layout, where it has one to choose.
+    pub block: Option<u64>,
+    /// How long a rank may stand still while others wait for it.
+    pub timeout: Duration,
+    /// Refuse to start when more bytes than this are predicted for the process.
+    pub memory_limit: Option<u64>,
+    /// What to do about values that are not finite.
+    pub non_finite: NonFinite,
+    /// The instruction set of the kernel.
+    pub isa: Isa,
+    /// Ends the run from outside.
+    pub stop: StopSignal,
+    /// Shows how far the run is.
+    pub meter: Arc<Meter>,
+    /// What to do when ranks do not end; such a run does not return by itself.
+    pub on_stuck: Option<StuckHook>,
+}
+
+impl RunOptions {
+    /// `ranks` ranks in a striped layout, everything else at its default.
+    pub fn new(ranks: u32) -> Self {
+        Self {
+            ranks,
+            threads: None,
+            layout: LayoutKind::Striped,
+            block: None,
+            timeout: local::DEFAULT_TIMEOUT,
+            memory_limit: None,
+            non_finite: NonFinite::Refuse,
+            isa: Isa::detect(),
+            stop: StopSignal::new(),
+            meter: Arc::default(),
+            on_stuck: None,
+        }
+    }
+
+    /// Threads of each rank on this machine.
+    pub fn threads_per_rank(&self) -> usize {
+        let shared = || host::cores() / self.ranks.max(1) as usize;
+        self.threads.unwrap_or_else(shared).max(1)
+    }
+
+    pub(crate) fn device(&self) -> Device {
+        Device { isa: self.isa, threads: self.threads_per_rank() }
+    }
+
+    pub(crate) fn layout(&self, len: u64) -> Result<Layout, LayoutError> {
+        Layout::new(self.layout, self.block, len, self.ranks)
+    }
+}
+
+/// How far a run is, in units that its command chooses (pairs, or tokens times layers).
+#[derive(Debug, Default)]
+pub struct Meter {
+    done: AtomicU64,
+    total: AtomicU64,
+}
+
+impl Meter {
+    /// Units done and units in all; the total is 0 until the run knows it.
+    pub fn read(&self) -> (u64, u64) {
+        (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn start(&self, total: u64) {
+        self.total.store(total, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add(&self, units: u64) {
+        self.done.fetch_add(units, Ordering::Relaxed);
+    }
+}
