@@ -13,9 +13,9 @@ use crate::{Kernel, KernelError, Problem, Work};
 use ringattn_core::{Partial, Progress};
 use std::ops::Range;
 
-/// Key tiles of a chunk: 1024 keys, whose packed form is 1 MiB for d = 128 and stays in the second
-/// cache of most processors.
-const CHUNK_TILES: usize = 2;
+/// Floats of a packed chunk of one key head: 1 MiB, which the second cache of most processors holds
+/// beside the query tiles; 2048 keys for d = 64.
+const CHUNK_FLOATS: usize = 1 << 18;
 
 /// Folds validated work into `state`.
 pub(crate) fn absorb(
@@ -28,13 +28,14 @@ pub(crate) fn absorb(
     let layout = Layout { shape: problem.shape, micro: kernel.micro };
     let seen = seen_tiles(work.intervals, work.block.rows, KEY_TILE);
     let call = Call { kernel, problem, work, layout, cells: Cells::new(state), progress };
+    let chunk_tiles = (CHUNK_FLOATS / layout.tile_len()).max(1);
     let batch = call.heads_per_batch();
     for first in (0..problem.shape.key_heads()).step_by(batch) {
         let heads = first..problem.shape.key_heads().min(first + batch);
-        for (chunk, seen) in seen.chunks(CHUNK_TILES).enumerate() {
+        for (chunk, seen) in seen.chunks(chunk_tiles).enumerate() {
             let tiles: Vec<usize> = (0..seen.len())
                 .filter(|&tile| seen[tile])
-                .map(|tile| chunk * CHUNK_TILES + tile)
+                .map(|tile| chunk * chunk_tiles + tile)
                 .collect();
             if !tiles.is_empty() {
                 call.chunk(heads.clone(), &tiles)?;

@@ -4,15 +4,16 @@
 //! not tame are written as 0 and remembered: a weight of 0 times NaN would be NaN.
 
 use crate::finite::is_tame;
-use crate::isa::MicroShape;
-use crate::workspace::KEY_TILE;
+use crate::isa::{MicroShape, VECTORS};
+use crate::problem::MAX_HEAD_DIM;
+use crate::workspace::{KEY_TILE, MAX_LANES};
 use half::slice::HalfFloatSliceExt;
 use pulp::{Simd, WithSimd};
 use ringattn_core::{AttentionShape, ElementsView};
 use std::ops::Range;
 
 /// The most keys that a panel holds on any instruction set.
-const MAX_PANEL: usize = 64;
+const MAX_PANEL: usize = MAX_LANES * VECTORS;
 
 /// How the tiles of one call are laid out.
 #[derive(Clone, Copy, Debug)]
@@ -67,8 +68,8 @@ impl WithSimd for Pack<'_> {
         let (shape, head_dim) = (self.layout.shape, self.layout.shape.head_dim());
         let panel = self.layout.micro.panel();
         let (packed_keys, packed_values) = self.out.split_at_mut(self.layout.keys_len());
-        let mut stage = [0.0_f32; MAX_PANEL * 2 * crate::problem::MAX_HEAD_DIM];
-        let (keys, values) = stage.split_at_mut(MAX_PANEL * crate::problem::MAX_HEAD_DIM);
+        let mut stage = [0.0_f32; MAX_PANEL * 2 * MAX_HEAD_DIM];
+        let (keys, values) = stage.split_at_mut(MAX_PANEL * MAX_HEAD_DIM);
         let count = self.note.slots.len();
         for first in (0..count).step_by(panel) {
             let last = count.min(first + panel);

@@ -69,7 +69,7 @@ fn unseen_rows_change_no_bit() {
 fn seen_rows_reach_their_readers_only() {
     let clean = case(DType::F32);
     let (width, d) = (clean.shape.key_width(), clean.shape.head_dim());
-    for (slot, key_head) in [(0, 0), (45, 1), (255, 0), (256, 1), (300, 0), (510, 1)] {
+    for (slot, key_head) in [(0, 0), (45, 1), (255, 0), (256, 1), (300, 0), (511, 1), (512, 0)] {
         for (bad, tensor) in BAD.into_iter().flat_map(|bad| [(bad, 'k'), (bad, 'v')]) {
             let mut dirty = clean.clone();
             let target = if tensor == 'k' { &mut dirty.k } else { &mut dirty.v };
