@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Failure, MS, Outcome, SOON, TAG, Wait, receive, send};
+use common::{Failure, MS, Outcome, TAG, Wait, receive, send};
 use ringattn_comm::local::{DEFAULT_TIMEOUT, Launch, LocalCommunicator, run};
 use ringattn_comm::suite::Block;
 use ringattn_comm::{CommError, Communicator, Operation, ReceiveRequest, RunError};
@@ -143,20 +143,25 @@ fn a_wait_for_oneself_is_a_deadlock_at_once() {
 fn a_peer_that_has_ended_is_not_waited_for() {
     let waits: [(Operation, Wait); 2] = [(Operation::Receive, receive), (Operation::Send, send)];
     for (operation, wait) in waits {
-        let start = Instant::now();
-        let ended = run(2, DEFAULT_TIMEOUT, |comm| match comm.rank().0 {
-            0 => wait(&comm, 1),
-            _ => {
-                sleep(20 * MS);
-                Ok(())
-            }
-        });
         let expected = CommError::PeerEnded { rank: Rank(0), peer: Rank(1), operation, tag: TAG };
-        let Err(RunError::Rank { error: Failure::Comm(error), .. }) = ended else {
-            panic!("{ended:?}");
+        let until_noticed = || {
+            let start = Instant::now();
+            let ended = run(2, DEFAULT_TIMEOUT, |comm| match comm.rank().0 {
+                0 => wait(&comm, 1),
+                _ => {
+                    sleep(20 * MS);
+                    Ok(())
+                }
+            });
+            let Err(RunError::Rank { error: Failure::Comm(error), .. }) = ended else {
+                panic!("{ended:?}");
+            };
+            assert_eq!(error, expected);
+            start.elapsed()
         };
-        assert_eq!(error, expected);
-        assert!(start.elapsed() < SOON);
+        // The quickest of ten: the machine may be busy. Without a wake-up, each would last 250 ms.
+        let quickest = (0..10).map(|_| until_noticed()).min();
+        assert!(quickest < Some(150 * MS), "{quickest:?}");
     }
 }
 
