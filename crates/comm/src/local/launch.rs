@@ -128,7 +128,7 @@ impl<'a> Launch<'a> {
         });
         match (world.cause(), failed_start) {
             (Some(Cause::NotStarted { .. }), Some(error)) => Err(error),
-            (cause, _) => conclude(cause, outcomes),
+            (cause, _) => conclude(cause, outcomes, self.size),
         }
     }
 

@@ -55,13 +55,13 @@ fn panic_message(payload: &(dyn Any + Send)) -> String {
     }
 }
 
-/// The results of all ranks, or the first failure.
+/// The results of all `size` ranks, of which fewer may have been started, or the first failure.
 pub(super) fn conclude<T, E>(
     cause: Option<Cause>,
     outcomes: Vec<Outcome<T, E>>,
+    size: u32,
 ) -> Result<Vec<T>, RunError<E>> {
-    let size = outcomes.len();
-    let mut values = Vec::with_capacity(size);
+    let mut values = Vec::with_capacity(outcomes.len());
     let mut errors = Vec::new();
     for (rank, outcome) in (0..).map(Rank).zip(outcomes) {
         match outcome {
@@ -73,7 +73,9 @@ pub(super) fn conclude<T, E>(
     let (culprit, reason) = match cause {
         None => return Ok(values),
         // A stop that came after the last rank had its result took nothing away.
-        Some(Cause::World(CommError::Stopped { .. })) if values.len() == size => return Ok(values),
+        Some(Cause::World(CommError::Stopped { .. })) if values.len() == size as usize => {
+            return Ok(values);
+        }
         Some(Cause::World(error)) => return Err(RunError::World(error)),
         Some(Cause::Panicked { culprit, message }) => {
             return Err(RunError::Panicked { culprit, message });
