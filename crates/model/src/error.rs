@@ -163,12 +163,20 @@ pub enum ModelError {
     },
 }
 
-/// `text` in one line of at most 80 characters, for an error message.
+/// `text` in one line of about 80 characters, for an error message.
 pub(crate) fn shorten(text: &str) -> String {
     const LIMIT: usize = 80;
-    let mut short: String = text.chars().take(LIMIT).flat_map(char::escape_debug).collect();
-    if text.chars().nth(LIMIT).is_some() {
-        short.push_str("...");
+    let mut short = String::new();
+    for (count, character) in text.chars().enumerate() {
+        if count == LIMIT {
+            short.push_str("...");
+            break;
+        }
+        if character.is_control() {
+            short.extend(character.escape_default());
+        } else {
+            short.push(character);
+        }
     }
     short
 }

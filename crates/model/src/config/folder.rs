@@ -211,15 +211,16 @@ fn windows(
     family: Family,
     layers: usize,
 ) -> Result<Vec<Option<u64>>, ModelError> {
-    // Transformers gives mistral a window of 4096 where the field is left out, none where it is null.
-    let given = fields.names("sliding_window");
-    let width = fields.count("sliding_window", limits::TOKENS)?;
-    let default: Vec<Option<u64>> = match family {
-        Family::Llama if width.is_some() => {
-            return Err(fields.refuse("sliding_window", "null for llama", &json!(width)));
+    // Transformers takes 4096 where the field is left out, and no window where it is null.
+    let default = if fields.names("sliding_window") { None } else { Some(4096) };
+    let given = fields.count("sliding_window", limits::TOKENS)?;
+    let types = fields.texts("layer_types")?;
+    match family {
+        Family::Llama if given.is_some() => {
+            Err(fields.refuse("sliding_window", "null for llama", &json!(given)))
         }
-        Family::Llama => vec![None; layers],
-        Family::Mistral => vec![if given { width } else { Some(4096) }; layers],
+        Family::Llama => same_layers(fields, types, vec![None; layers]),
+        Family::Mistral => same_layers(fields, types, vec![given.or(default); layers]),
         Family::Qwen2 | Family::Qwen3 => {
             let used = fields.flag("use_sliding_window")?;
             let first = match fields.take("max_window_layers") {
@@ -228,25 +229,43 @@ fn windows(
                     .as_u64()
                     .ok_or_else(|| fields.refuse("max_window_layers", "a whole number", &value))?,
             };
-            let width = if given { width } else { Some(4096) }.filter(|_| used);
-            (0..layers as u64).map(|layer| width.filter(|_| layer >= first)).collect()
+            let width = given.or(default).filter(|_| used);
+            match types {
+                Some(types) => listed_layers(fields, &types, width, layers),
+                None => Ok((0..layers as u64).map(|at| width.filter(|_| at >= first)).collect()),
+            }
         }
-    };
-    let Some(types) = fields.texts("layer_types")? else { return Ok(default) };
-    layer_types(fields, &types, default)
+    }
+}
+
+/// `windows`, which `layer_types` must say as well if it is given: these families do not read it.
+fn same_layers(
+    fields: &Fields,
+    types: Option<Vec<String>>,
+    windows: Vec<Option<u64>>,
+) -> Result<Vec<Option<u64>>, ModelError> {
+    if let Some(types) = types {
+        let width = windows.iter().flatten().next().copied();
+        let listed = listed_layers(fields, &types, width, windows.len())?;
+        if listed != windows {
+            let expected = "the same for all layers, as sliding_window says";
+            return Err(fields.refuse("layer_types", expected, &json!(types)));
+        }
+    }
+    Ok(windows)
 }
 
 /// The windows where `layer_types` lists what each layer does.
-fn layer_types(
+fn listed_layers(
     fields: &Fields,
     types: &[String],
-    default: Vec<Option<u64>>,
+    width: Option<u64>,
+    layers: usize,
 ) -> Result<Vec<Option<u64>>, ModelError> {
-    if types.len() != default.len() {
-        let expected = format!("one entry for each of {} layers", default.len());
+    if types.len() != layers {
+        let expected = format!("one entry for each of {layers} layers");
         return Err(fields.refuse("layer_types", &expected, &json!(types.len())));
     }
-    let width = default.iter().flatten().next().copied();
     let windows = types.iter().map(|kind| match (kind.as_str(), width) {
         ("full_attention", _) => Ok(None),
         ("sliding_attention", Some(width)) => Ok(Some(width)),
