@@ -4,6 +4,7 @@
 //! a truncation or padding that the file asks for is switched off. Knows no model.
 
 pub(crate) mod gguf;
+mod sentencepiece;
 
 use crate::ModelError;
 use crate::file::{display, read_text};

@@ -1,6 +1,8 @@
 //! `config.json` and GGUF metadata, field by field: what changes the model, what is passed over, and
 //! what is refused by name.
 
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 mod support;
 
 use ringattn_model::{Model, ModelConfig};

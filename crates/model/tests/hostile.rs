@@ -1,6 +1,8 @@
 //! Files made to break a loader: one error within a second that says where, no panic, no large
 //! allocation on the word of a length field.
 
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 mod support;
 
 use ringattn_model::Model;

@@ -1,5 +1,7 @@
 //! Tokenizers rebuilt from GGUF metadata against the ids of the model's own tokenizer.
 
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 mod support;
 
 use ringattn_model::Model;
@@ -65,6 +67,14 @@ fn smollm2_ids_are_the_models_own() {
     }
 }
 
+/// Digits are cut out first, so a run of spaces before one is a piece of its own and not, as GPT-2's
+/// rule would have it for a letter, all but the last space. llama.cpp does the same.
+#[test]
+fn spaces_before_a_digit_stay_together() {
+    let tokenizer = load(&smollm()).unwrap();
+    assert_eq!(tokenizer.encode("\n\n  0. x").unwrap(), [39892, 32, 30, 1792]);
+}
+
 #[test]
 #[ignore = "needs the SmolLM2 GGUF file, its path in RINGATTN_SMOLLM2"]
 fn the_real_file_gives_the_same_ids() {
@@ -115,6 +125,33 @@ fn digits_are_cut_as_the_rule_says() {
 }
 
 #[test]
+fn sentencepiece_ids_are_its_own() {
+    let reference = json("sentencepiece.json");
+    let list = |key: &str| serde_json::from_value::<Vec<f64>>(reference[key].clone()).unwrap();
+    let tokens = serde_json::from_value(reference["tokens"].clone()).unwrap();
+    let scores = list("scores").iter().map(|&score| score as f32).collect();
+    let types = list("types").iter().map(|&kind| kind as i32).collect();
+    let gguf = tiny("tiny-llama3", "F32")
+        .set("tokenizer.ggml.model", text("llama"))
+        .set("tokenizer.ggml.tokens", Meta::Texts(tokens))
+        .set("tokenizer.ggml.scores", Meta::F32s(scores))
+        .set("tokenizer.ggml.token_type", Meta::I32s(types))
+        .set("tokenizer.ggml.bos_token_id", Meta::U32(1));
+    let with_start = load(&gguf).unwrap();
+    let plain = load(&gguf.set("tokenizer.ggml.add_bos_token", Meta::Bool(false))).unwrap();
+    let rows = reference["rows"].as_array().unwrap();
+    assert!(rows.len() > 25);
+    for row in rows {
+        let text = row["text"].as_str().unwrap();
+        let ids: Vec<u32> = serde_json::from_value(row["tokens"].clone()).unwrap();
+        assert_eq!(plain.encode(text).unwrap(), ids, "{text:?}");
+        assert_eq!(with_start.encode(text).unwrap(), [&[1], &ids[..]].concat(), "{text:?}");
+        // The model cannot tell the two kinds of space apart.
+        assert_eq!(plain.decode(&ids).unwrap(), text.replace('\u{2581}', " "));
+    }
+}
+
+#[test]
 fn unsound_tokenizers_are_refused() {
     let key = |name: &str| format!("tokenizer.ggml.{name}");
     let texts = |values: &[&str]| Meta::Texts(values.iter().map(|v| (*v).to_owned()).collect());
@@ -122,6 +159,7 @@ fn unsound_tokenizers_are_refused() {
         (tiny("tiny-llama3", "F32"), "tokenizer.ggml.model"),
         (smollm().set(&key("model"), text("bert")), "bert"),
         (smollm().set(&key("model"), Meta::U32(3)), "a text"),
+        (smollm().set(&key("model"), text("llama")), "tokenizer.ggml.scores"),
         (smollm().set(&key("pre"), text("default")), "default"),
         (smollm().set(&key("pre"), text("tekken")), "tekken"),
         (smollm().set(&key("add_space_prefix"), Meta::Bool(true)), "add_space_prefix"),

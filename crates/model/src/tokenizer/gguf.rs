@@ -1,11 +1,11 @@
 //! The tokenizer of a GGUF file, rebuilt from its metadata.
 //!
-//! `tokenizer.ggml.model` "gpt2": byte-level BPE. The text is cut by the rule that
+//! `tokenizer.ggml.model` "llama" is SentencePiece BPE, in its own module. "gpt2" is byte-level BPE: the text is cut by the rule that
 //! `tokenizer.ggml.pre` names, each piece is spelt in 256 printable characters, and pairs are merged
 //! in the order of `tokenizer.ggml.merges`. Tokens of type control or user-defined are found in the
 //! text first. A rule that is not known here is refused, for a wrong one gives wrong ids silently.
 
-use super::{Tokenizer, failed};
+use super::{Tokenizer, failed, sentencepiece};
 use crate::ModelError;
 use crate::load::GgufHeader;
 use serde_json::Value;
@@ -43,39 +43,100 @@ enum Rule {
     Qwen2,
 }
 
+/// What llama.cpp puts in front of a document where the file does not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Start {
+    Token,
+    Nothing,
+}
+
+impl Rule {
+    fn start(self) -> Start {
+        match self {
+            Self::Llama3 => Start::Token,
+            Self::Gpt2 | Self::Smollm | Self::Qwen2 => Start::Nothing,
+        }
+    }
+}
+
+/// The tokens of a file and their types.
+pub(super) struct Vocabulary<'a> {
+    /// Token `i` as it is written in the file.
+    pub(super) tokens: Vec<&'a str>,
+    /// ggml's number of its type.
+    pub(super) types: Vec<i32>,
+}
+
 /// Builds the tokenizer that `header` describes.
 ///
 /// # Errors
 /// For a kind or rule of tokenizer that is not known here, and for lists that do not fit together.
 pub(crate) fn build(header: &GgufHeader<'_>) -> Result<Tokenizer, ModelError> {
     let model = text(header, MODEL)?;
-    if model != "gpt2" {
-        return Err(header.refuse(MODEL, "gpt2 (byte-level BPE)", &model));
+    let vocabulary = Vocabulary::read(header)?;
+    let (mut inner, start) = match model.as_str() {
+        "gpt2" => {
+            let rule = rule(header)?;
+            (byte_level(header, &vocabulary, rule)?, rule.start())
+        }
+        "llama" => (sentencepiece::build(header, &vocabulary)?, Start::Token),
+        _ => {
+            let expected = "gpt2 (byte-level BPE) or llama (SentencePiece BPE)";
+            return Err(header.refuse(MODEL, expected, &model));
+        }
+    };
+    inner.add_special_tokens(&vocabulary.added(CONTROL));
+    inner.add_tokens(&vocabulary.added(USER_DEFINED));
+    if let Some(template) = template(header, &vocabulary.tokens, start)? {
+        inner.with_post_processor(Some(template));
     }
-    let rule = rule(header)?;
-    let tokens = required(header, TOKENS, header.texts(TOKENS)?)?;
-    let types = required(header, TYPES, header.integers(TYPES)?)?;
-    if types.len() != tokens.len() {
-        let expected = format!("{} entries, one for each token", tokens.len());
-        return Err(header.refuse(TYPES, &expected, &types.len().to_string()));
+    Tokenizer::new(header.file, inner)
+}
+
+impl<'a> Vocabulary<'a> {
+    fn read(header: &GgufHeader<'a>) -> Result<Self, ModelError> {
+        let tokens = required(header, TOKENS, header.texts(TOKENS)?)?;
+        let types = required(header, TYPES, header.integers(TYPES)?)?;
+        if types.len() != tokens.len() {
+            let expected = format!("{} entries, one for each token", tokens.len());
+            return Err(header.refuse(TYPES, &expected, &types.len().to_string()));
+        }
+        Ok(Self { tokens, types })
     }
-    let mut inner = tokenizers::Tokenizer::new(bpe(header, &tokens, rule)?);
+
+    /// The id of each token.
+    pub(super) fn ids(&self, header: &GgufHeader<'_>) -> Result<Vocab, ModelError> {
+        let mut ids = Vocab::default();
+        for (id, token) in (0_u32..).zip(&self.tokens) {
+            if let Some(first) = ids.insert((*token).to_owned(), id) {
+                let actual = format!("`{token}` as {first} and {id}");
+                return Err(header.refuse(TOKENS, "each token once", &actual));
+            }
+        }
+        Ok(ids)
+    }
+
+    /// The tokens of a type that is found in the text before anything else.
+    fn added(&self, kind: i32) -> Vec<AddedToken> {
+        let of_kind = self.tokens.iter().zip(&self.types).filter(|(_, other)| **other == kind);
+        let added = |token: &str| AddedToken::from(token, kind == CONTROL).normalized(false);
+        of_kind.map(|(token, _)| added(token)).collect()
+    }
+}
+
+/// The byte-level tokenizer without special tokens.
+fn byte_level(
+    header: &GgufHeader<'_>,
+    vocabulary: &Vocabulary<'_>,
+    rule: Rule,
+) -> Result<tokenizers::Tokenizer, ModelError> {
+    let mut inner = tokenizers::Tokenizer::new(bpe(header, vocabulary, rule)?);
     inner.with_pre_tokenizer(Some(cutter(header, rule)?));
     inner.with_decoder(Some(ByteLevel::default()));
     if rule == Rule::Qwen2 {
         inner.with_normalizer(Some(NFC));
     }
-    let special = |kind| {
-        let of_kind = types.iter().zip(&tokens).filter(move |(other, _)| **other == kind);
-        let added = |token| AddedToken::from(token, kind == CONTROL).normalized(false);
-        of_kind.map(|(_, token)| added(*token)).collect::<Vec<_>>()
-    };
-    inner.add_special_tokens(&special(CONTROL));
-    inner.add_tokens(&special(USER_DEFINED));
-    if let Some(template) = template(header, &tokens, rule)? {
-        inner.with_post_processor(Some(template));
-    }
-    Tokenizer::new(header.file, inner)
+    Ok(inner)
 }
 
 /// The cutting rule, and the check of what is only ever set for other rules.
@@ -94,14 +155,12 @@ fn rule(header: &GgufHeader<'_>) -> Result<Rule, ModelError> {
     }
 }
 
-fn bpe(header: &GgufHeader<'_>, tokens: &[&str], rule: Rule) -> Result<BPE, ModelError> {
-    let mut vocabulary = Vocab::default();
-    for (id, token) in (0_u32..).zip(tokens) {
-        if let Some(first) = vocabulary.insert((*token).to_owned(), id) {
-            let actual = format!("`{token}` as {first} and {id}");
-            return Err(header.refuse(TOKENS, "each token once", &actual));
-        }
-    }
+fn bpe(
+    header: &GgufHeader<'_>,
+    vocabulary: &Vocabulary<'_>,
+    rule: Rule,
+) -> Result<BPE, ModelError> {
+    let ids = vocabulary.ids(header)?;
     let mut merges = Vec::new();
     for merge in required(header, MERGES, header.texts(MERGES)?)? {
         match merge.split_once(' ') {
@@ -110,7 +169,7 @@ fn bpe(header: &GgufHeader<'_>, tokens: &[&str], rule: Rule) -> Result<BPE, Mode
         }
     }
     BPE::builder()
-        .vocab_and_merges(vocabulary, merges)
+        .vocab_and_merges(ids, merges)
         .ignore_merges(rule == Rule::Llama3)
         .build()
         .map_err(|error| failed(header.file, &error))
@@ -138,10 +197,9 @@ fn cutter(header: &GgufHeader<'_>, rule: Rule) -> Result<PreTokenizerWrapper, Mo
 fn template(
     header: &GgufHeader<'_>,
     tokens: &[&str],
-    rule: Rule,
+    start: Start,
 ) -> Result<Option<TemplateProcessing>, ModelError> {
-    // llama.cpp adds the first token for llama 3 unless the file says otherwise.
-    let first = flag(header, "tokenizer.ggml.add_bos_token")?.unwrap_or(rule == Rule::Llama3);
+    let first = flag(header, "tokenizer.ggml.add_bos_token")?.unwrap_or(start == Start::Token);
     let last = flag(header, "tokenizer.ggml.add_eos_token")?.unwrap_or(false);
     let mut pieces = vec!["$A".to_owned()];
     let mut specials = Vec::new();
@@ -180,7 +238,7 @@ fn text(header: &GgufHeader<'_>, key: &str) -> Result<String, ModelError> {
     }
 }
 
-fn flag(header: &GgufHeader<'_>, key: &str) -> Result<Option<bool>, ModelError> {
+pub(super) fn flag(header: &GgufHeader<'_>, key: &str) -> Result<Option<bool>, ModelError> {
     match header.value(key)? {
         None => Ok(None),
         Some(Value::Bool(flag)) => Ok(Some(flag)),

@@ -1,5 +1,5 @@
 //! What the tests of loading share: the fixtures, folders made of them, and writers of both formats.
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::panic)]
 
 pub mod gguf;
 
@@ -72,7 +72,7 @@ pub fn safetensors(tensors: &Tensors, dtype: &str) -> Vec<u8> {
         header.insert(name.clone(), info);
     }
     let mut text = Value::Object(header).to_string();
-    if text.len() % 2 == 0 {
+    if text.len().is_multiple_of(2) {
         text.push(' ');
     }
     raw_safetensors(&text, &data)

@@ -319,7 +319,7 @@ impl<'a> Reader<'a> {
             }
             _ => return Err(self.malformed(place, "a list of plain values", &kind.to_string())),
         };
-        let bytes = count.checked_mul(size).unwrap_or(u64::MAX);
+        let bytes = count.saturating_mul(size);
         self.skip(bytes, place)?;
         Ok(Item::List { kind, count: count as usize, bytes: start..self.at })
     }
