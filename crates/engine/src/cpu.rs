@@ -1,18 +1,16 @@
 //! The backend for the machine's own cores: blocks in memory, shared between ranks by handle.
 
 use crate::backend::{Backend, Tensor};
-use crate::clock::thread_cpu_time;
 use ringattn_core::{
     Attention, AttentionShape, DType, Elements, ElementsView, Interval, Message, MessageError,
     NaturalLog, OutOfMemory, Partial, Progress, Slot, bf16, f16,
 };
 use ringattn_kernel::{KeysValues, Problem, Queries, Work, non_finite};
-use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 
-pub use ringattn_kernel::{Isa, Kernel, KernelError, dense, pointwise};
+pub use ringattn_kernel::{Isa, Kernel, KernelError, dense, pointwise, thread_cpu_time};
 
 /// Why the cores could not do it.
 #[derive(Debug, Error)]
@@ -103,14 +101,13 @@ impl Message for CpuBlock {
 pub struct CpuBackend {
     kernel: Kernel,
     problem: Problem,
-    compute: Cell<Duration>,
 }
 
 impl CpuBackend {
     /// A backend for one shape and scale.
     pub fn new(kernel: Kernel, shape: AttentionShape, softmax_scale: f32) -> Self {
         let problem = Problem { shape, softmax_scale };
-        Self { kernel, problem, compute: Cell::new(Duration::ZERO) }
+        Self { kernel, problem }
     }
 
     /// The kernel.
@@ -139,13 +136,9 @@ impl Backend for CpuBackend {
         state: &mut Partial,
         progress: &dyn Progress,
     ) -> Result<(), CpuError> {
-        let start = thread_cpu_time();
         let queries = Queries { data: &queries.data, rows: queries.rows };
         let work = Work { queries, block: block.view(), intervals };
-        let result = self.kernel.absorb(&self.problem, &work, state, progress);
-        let spent = thread_cpu_time() - start;
-        self.compute.set(self.compute.get() + spent);
-        Ok(result?)
+        Ok(self.kernel.absorb(&self.problem, &work, state, progress)?)
     }
 
     fn wait(&self, (): ()) -> Result<(), CpuError> {
@@ -182,7 +175,7 @@ impl Backend for CpuBackend {
     }
 
     fn compute_time(&self) -> Duration {
-        self.compute.get()
+        self.kernel.busy()
     }
 }
 

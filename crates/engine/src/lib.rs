@@ -8,14 +8,12 @@
 pub mod cpu;
 
 mod backend;
-mod clock;
 mod error;
 mod finite;
 mod measured;
 mod run;
 
 pub use backend::{Backend, Tensor};
-pub use clock::thread_cpu_time;
 pub use error::EngineError;
 pub use finite::NonFinite;
 pub use measured::{Law, Measured};

@@ -11,7 +11,7 @@ use ringattn_core::{
     AttentionShape, DType, Elements, Interrupted, Interval, Partial, Progress, Slot,
 };
 use ringattn_kernel::limits::fma_peak;
-use ringattn_kernel::{Isa, Kernel, KeysValues, Problem, Queries, Work};
+use ringattn_kernel::{Isa, Kernel, KeysValues, Problem, Queries, Work, thread_cpu_time};
 use ringattn_oracle::Random;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -36,7 +36,7 @@ struct Stopwatch(Mutex<Vec<Duration>>);
 
 impl Stopwatch {
     fn mark(&self) {
-        self.0.lock().unwrap().push(thread_time());
+        self.0.lock().unwrap().push(thread_cpu_time());
     }
 }
 
@@ -134,32 +134,4 @@ fn main() {
             flops / row.best / 1e9
         );
     }
-}
-
-/// CPU time of this thread.
-#[cfg(target_os = "linux")]
-fn thread_time() -> Duration {
-    #[repr(C)]
-    struct Timespec {
-        seconds: std::ffi::c_long,
-        nanoseconds: std::ffi::c_long,
-    }
-    unsafe extern "C" {
-        fn clock_gettime(clock: i32, time: *mut Timespec) -> i32;
-    }
-    const CLOCK_THREAD_CPUTIME_ID: i32 = 3;
-    let mut time = Timespec { seconds: 0, nanoseconds: 0 };
-    // SAFETY: the C library, which the standard library links, defines the function with this
-    // signature on 64-bit Linux; `time` is a valid place for its result.
-    unsafe { clock_gettime(CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    Duration::new(time.seconds as u64, time.nanoseconds as u32)
-}
-
-/// Wall time, where the thread's own clock is not at hand.
-#[cfg(not(target_os = "linux"))]
-fn thread_time() -> Duration {
-    use std::sync::OnceLock;
-    use std::time::Instant;
-    static START: OnceLock<Instant> = OnceLock::new();
-    START.get_or_init(Instant::now).elapsed()
 }

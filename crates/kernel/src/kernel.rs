@@ -3,11 +3,13 @@
 use crate::isa::MicroShape;
 use crate::problem::validate;
 use crate::workspace::Shelf;
-use crate::{Isa, KernelError, Problem, Work, absorb};
+use crate::{Isa, KernelError, Problem, Work, absorb, thread_cpu_time};
 use pulp::WithSimd;
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use ringattn_core::{Partial, Progress};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Folds blocks of keys and values into online-softmax states.
 ///
@@ -20,6 +22,7 @@ pub struct Kernel {
     /// `None` for one thread, which is the caller's.
     pool: Option<ThreadPool>,
     pub(crate) shelf: Shelf,
+    busy_nanos: AtomicU64,
 }
 
 impl Kernel {
@@ -41,7 +44,14 @@ impl Kernel {
                     .map_err(|error| refusal(error.to_string()))?,
             ),
         };
-        Ok(Self { isa, micro, threads, pool, shelf: Shelf::default() })
+        Ok(Self {
+            isa,
+            micro,
+            threads,
+            pool,
+            shelf: Shelf::default(),
+            busy_nanos: AtomicU64::new(0),
+        })
     }
 
     /// The instruction set.
@@ -52,6 +62,11 @@ impl Kernel {
     /// How many threads work.
     pub fn threads(&self) -> usize {
         self.threads
+    }
+
+    /// Processor time that all threads have spent on work so far.
+    pub fn busy(&self) -> Duration {
+        Duration::from_nanos(self.busy_nanos.load(Ordering::Relaxed))
     }
 
     /// Folds the block into `state`: afterwards each row's state covers the slots of its interval
@@ -80,9 +95,16 @@ impl Kernel {
         items: Vec<T>,
         body: impl Fn(T) -> Result<(), KernelError> + Sync + Send,
     ) -> Result<(), KernelError> {
+        let timed = |item| {
+            let start = thread_cpu_time();
+            let result = body(item);
+            let nanos = (thread_cpu_time() - start).as_nanos() as u64;
+            self.busy_nanos.fetch_add(nanos, Ordering::Relaxed);
+            result
+        };
         match &self.pool {
-            Some(pool) => pool.install(|| items.into_par_iter().try_for_each(body)),
-            None => items.into_iter().try_for_each(body),
+            Some(pool) => pool.install(|| items.into_par_iter().try_for_each(timed)),
+            None => items.into_iter().try_for_each(timed),
         }
     }
 

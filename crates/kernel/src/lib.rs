@@ -10,6 +10,7 @@
 
 mod absorb;
 mod careful;
+mod clock;
 pub mod dense;
 mod finite;
 mod geometry;
@@ -25,6 +26,7 @@ mod tile;
 mod unit;
 mod workspace;
 
+pub use clock::thread_cpu_time;
 pub use finite::non_finite;
 pub use isa::Isa;
 pub use kernel::Kernel;

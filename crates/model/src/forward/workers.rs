@@ -1,7 +1,7 @@
 //! The threads of one rank for the dense layers, and the cutting of rows.
 
 use rayon::prelude::*;
-use ringattn_engine::thread_cpu_time;
+use ringattn_engine::cpu::thread_cpu_time;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
