@@ -7,7 +7,11 @@ pub(crate) mod gguf;
 mod sentencepiece;
 
 use crate::ModelError;
+use crate::error::shorten;
 use crate::file::{display, read_text};
+use crate::json::parse;
+use serde::Deserialize;
+use serde_json::Value;
 use std::path::Path;
 
 /// Bytes of the largest `tokenizer.json` that is read.
@@ -33,6 +37,7 @@ impl Tokenizer {
             });
         }
         let text = read_text(path, LIMIT)?;
+        check(&text, path)?;
         let inner = text.parse().map_err(|error| failed(&display(path), &error))?;
         Self::new(&display(path), inner)
     }
@@ -69,6 +74,34 @@ impl Tokenizer {
     pub fn vocabulary(&self) -> usize {
         self.inner.get_vocab_size(true)
     }
+}
+
+/// Refuses what makes the library panic: text that is no JSON, and a template that names a special
+/// token which it does not list.
+fn check(text: &str, path: &Path) -> Result<(), ModelError> {
+    #[derive(Deserialize)]
+    struct Outline {
+        post_processor: Option<Value>,
+    }
+    let outline: Outline = parse(text, path)?;
+    match outline.post_processor.as_ref().and_then(unlisted_token) {
+        None => Ok(()),
+        Some(name) => Err(ModelError::Tokenizer {
+            file: display(path),
+            reason: format!("the template's token {} is not listed", shorten(&name.to_string())),
+        }),
+    }
+}
+
+/// The first special token of a template, or of a sequence of them, that has no entry.
+fn unlisted_token(processor: &Value) -> Option<&Value> {
+    let listed = &processor["special_tokens"];
+    let items = |key: &str| processor[key].as_array().into_iter().flatten();
+    let names = items("single").chain(items("pair")).map(|piece| &piece["SpecialToken"]["id"]);
+    names
+        .filter(|name| name.as_str().is_some_and(|name| listed.get(name).is_none()))
+        .chain(items("processors").filter_map(unlisted_token))
+        .next()
 }
 
 fn failed(file: &str, error: &tokenizers::Error) -> ModelError {

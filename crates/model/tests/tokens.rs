@@ -207,7 +207,11 @@ fn a_tokenizer_file_is_read_whole_and_never_truncates() {
     });
     std::fs::write(dir.path().join("tokenizer.json"), file.to_string()).unwrap();
     assert_eq!(model.tokenizer().unwrap().encode("b a b b a").unwrap(), [1, 0, 1, 1, 0]);
-    for broken in ["", "{}", "[1, 2", "{\"model\": 3}"] {
+    let template = r#"{"post_processor": {"type": "Sequence", "processors": [{"type":
+        "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}],
+        "pair": [], "special_tokens": {}}]}}"#;
+    let decoder = r#"{"decoder": {"type": "ByteLevel", "trim_offsets": tru}}"#;
+    for broken in ["", "{}", "[1, 2", "{\"model\": 3}", template, decoder] {
         std::fs::write(dir.path().join("tokenizer.json"), broken).unwrap();
         let error = model.tokenizer().map(|_| ()).unwrap_err().to_string();
         assert!(error.contains("tokenizer.json"), "{error}");
