@@ -1,0 +1,238 @@
+//! The command line: what can be asked for, and the help.
+
+mod lists;
+mod number;
+
+pub(crate) use lists::{CuSeqlens, WindowBounds};
+
+use crate::console::{self, Chatter};
+use crate::failure::{Failure, UsageError};
+use clap::error::ErrorKind;
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+use ringattn::core::DType;
+use ringattn::engine::NonFinite;
+use ringattn::plan::LayoutKind;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Exact attention over a sequence that no single device holds.
+#[derive(Debug, Parser)]
+#[command(name = "ringattn", version, propagate_version = true, after_help = EXIT_CODES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 ok, 2 usage or shape, 3 input file, 4 peer lost, \
+    5 timeout, 6 integrity, 7 ranks disagree, 8 memory, 9 output, 10 non-finite numbers, \
+    130 SIGINT, 143 SIGTERM";
+
+/// A command with its arguments.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Score(ScoreArgs),
+    Attend(AttendArgs),
+}
+
+/// Per-token log-probabilities and perplexity of a document.
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("document").required(true)), after_help = SCORE_EXAMPLE)]
+pub(crate) struct ScoreArgs {
+    /// A GGUF file, or a Hugging Face folder (config.json, *.safetensors, tokenizer.json)
+    pub(crate) model: PathBuf,
+    /// The document as UTF-8 text, tokenized as the model's own tokenizer does
+    #[arg(long, value_name = "TEXT", group = "document")]
+    pub(crate) file: Option<PathBuf>,
+    /// The document as token ids: a JSON array, or an object with a `tokens` array
+    #[arg(long, value_name = "IDS.json", group = "document")]
+    pub(crate) tokens: Option<PathBuf>,
+    /// Score only the first N tokens
+    #[arg(long, value_name = "N", value_parser = number::count)]
+    pub(crate) limit: Option<u64>,
+    /// Write a line {"index", "token", "logprob"} per token; `-` writes them to stdout, and the
+    /// summary to stderr
+    #[arg(long, value_name = "SCORES.jsonl")]
+    pub(crate) out: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+const SCORE_EXAMPLE: &str = "Example:
+  ringattn score model.gguf --file book.txt --ranks 4 --out scores.jsonl --report report.json";
+
+/// Attention over given tensors: writes `out` (type and rank of q) and `lse` (f32, natural log).
+#[derive(Debug, Args)]
+#[command(after_help = ATTEND_EXAMPLE)]
+pub(crate) struct AttendArgs {
+    /// One safetensors file with q, k, v ([heads, tokens, d] or [batch, heads, tokens, d]; f32,
+    /// bf16 or f16), or three npy files: Q.npy K.npy V.npy (f32 or f16)
+    #[arg(required = true, value_name = "INPUT")]
+    pub(crate) inputs: Vec<PathBuf>,
+    /// The safetensors file to write; for npy the folder for out.npy and lse.npy
+    #[arg(long, value_name = "OUTPUT")]
+    pub(crate) out: PathBuf,
+    /// Which keys a query sees, before the narrower masks below
+    #[arg(long)]
+    pub(crate) mask: MaskName,
+    /// See only keys from L before the query to R after it; bounds may be negative
+    #[arg(long, value_name = "L,R", value_parser = lists::window, allow_hyphen_values = true)]
+    pub(crate) window: Option<WindowBounds>,
+    /// See only the own document: the increasing boundaries of packed documents
+    #[arg(long, value_name = "a,b,...", value_parser = lists::cu_seqlens)]
+    pub(crate) cu_seqlens: Option<CuSeqlens>,
+    /// The factor of q.k [default: 1/sqrt(d)]
+    #[arg(long, value_name = "X", value_parser = number::scale, allow_hyphen_values = true)]
+    pub(crate) softmax_scale: Option<f64>,
+    /// The type in which K and V are kept and sent [default: that of k and v]
+    #[arg(long)]
+    pub(crate) kv_dtype: Option<KvDType>,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+const ATTEND_EXAMPLE: &str = "Example:
+  ringattn attend qkv.safetensors --out out.safetensors --mask causal --ranks 4 --layout zigzag
+
+A safetensors file may also hold q_positions and k_positions (integers, one per token): global
+positions, which q and k of different lengths need.";
+
+/// How to run.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Running")]
+pub(crate) struct RunArgs {
+    /// Ranks of the ring
+    #[arg(long, value_name = "P", default_value = "1", value_parser = number::ranks)]
+    pub(crate) ranks: u32,
+    /// Threads of each rank [default: cores / ranks, at least 1]
+    #[arg(long, value_name = "T", value_parser = number::threads)]
+    pub(crate) threads: Option<usize>,
+    /// Which rank owns which token
+    #[arg(long, default_value = "striped")]
+    pub(crate) layout: LayoutName,
+    /// The stripe of striped, the chunk of zigzag, in tokens
+    #[arg(long, value_name = "N", value_parser = number::at_least_one)]
+    pub(crate) block: Option<u64>,
+    /// Where ranks run: auto is local; local are threads of this process
+    #[arg(long, default_value = "auto")]
+    pub(crate) engine: Engine,
+    /// Give up when a rank that others wait for stands still for so long [default: 30]
+    #[arg(long, value_name = "SECONDS", value_parser = number::seconds)]
+    pub(crate) timeout: Option<Duration>,
+    /// Refuse to start when more memory than this is predicted; 80G, 8e10, 16Gi
+    #[arg(long, value_name = "BYTES", value_parser = number::count)]
+    pub(crate) memory_limit: Option<u64>,
+    /// Let NaN and infinity reach the rows that see them
+    #[arg(long)]
+    allow_nonfinite: bool,
+    /// Write what was run and counted as JSON
+    #[arg(long, value_name = "REPORT.json")]
+    pub(crate) report: Option<PathBuf>,
+    /// No progress bar, notes or warnings; the summary stays on stdout, errors on stderr
+    #[arg(long)]
+    quiet: bool,
+}
+
+impl RunArgs {
+    /// How much is said on stderr.
+    pub(crate) fn chatter(&self) -> Chatter {
+        if self.quiet { Chatter::Quiet } else { Chatter::Shown }
+    }
+
+    /// What to do about values that are not finite.
+    pub(crate) fn non_finite(&self) -> NonFinite {
+        if self.allow_nonfinite { NonFinite::Allow } else { NonFinite::Refuse }
+    }
+}
+
+/// The mask that the others narrow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MaskName {
+    /// Every key
+    Full,
+    /// Keys at or before the query
+    Causal,
+}
+
+/// The types of K and V.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KvDType {
+    F32,
+    Bf16,
+    F16,
+}
+
+impl KvDType {
+    pub(crate) fn dtype(self) -> DType {
+        match self {
+            Self::F32 => DType::F32,
+            Self::Bf16 => DType::Bf16,
+            Self::F16 => DType::F16,
+        }
+    }
+}
+
+/// The layouts by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LayoutName {
+    /// One run of tokens per rank
+    Contiguous,
+    /// Tokens in turn
+    Striped,
+    /// Two runs per rank, from both ends
+    Zigzag,
+}
+
+impl LayoutName {
+    pub(crate) fn kind(self) -> LayoutKind {
+        match self {
+            Self::Contiguous => LayoutKind::Contiguous,
+            Self::Striped => LayoutKind::Striped,
+            Self::Zigzag => LayoutKind::Zigzag,
+        }
+    }
+}
+
+/// Where ranks run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Engine {
+    Auto,
+    Local,
+    Mpi,
+}
+
+/// Why there is no command to run: help was asked for, or the arguments are wrong.
+#[derive(Debug)]
+pub(crate) struct NoCommand(clap::Error);
+
+/// The command of this process's arguments.
+pub(crate) fn parse() -> Result<Command, NoCommand> {
+    Cli::try_parse().map(|cli| cli.command).map_err(NoCommand)
+}
+
+impl NoCommand {
+    /// Prints help or version; anything else is a failure.
+    pub(crate) fn tell(&self) -> Result<(), Failure> {
+        let text = self.0.render().to_string();
+        match self.0.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Ok(console::result(&text)?),
+            _ => {
+                let (message, help) = condense(&text);
+                Err(UsageError::Arguments { message, help }.into())
+            }
+        }
+    }
+}
+
+/// clap's error text as one line of what is wrong and one of where help is.
+fn condense(text: &str) -> (String, String) {
+    let mut paragraphs = text
+        .split("\n\n")
+        .map(|paragraph| paragraph.split_whitespace().collect::<Vec<_>>().join(" "));
+    let message = paragraphs.next().unwrap_or_default();
+    let message = message.strip_prefix("error: ").unwrap_or(&message).to_owned();
+    let rest: Vec<_> = paragraphs.collect();
+    let tip = rest.iter().find(|paragraph| paragraph.starts_with("tip:"));
+    let usage = rest.iter().find(|paragraph| paragraph.starts_with("Usage:"));
+    let help = "for more information, try --help".to_owned();
+    (message, tip.or(usage).cloned().unwrap_or(help))
+}

@@ -1,0 +1,63 @@
+//! Options that are lists of numbers.
+
+use super::number::{NumberError, count};
+use thiserror::Error;
+
+/// How far a window reaches before and after the query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WindowBounds {
+    pub(crate) left: i64,
+    pub(crate) right: i64,
+}
+
+/// Boundaries of packed documents, as they were given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CuSeqlens(pub(crate) Vec<u64>);
+
+/// Why a text is no such list.
+#[derive(Debug, PartialEq, Eq, Error)]
+pub(crate) enum ListError {
+    #[error("expected two whole numbers such as 4095,0 or -1,4")]
+    Window,
+    #[error("entry {index} is {entry:?}: {source}")]
+    Entry { index: usize, entry: String, source: NumberError },
+}
+
+/// `L,R`.
+pub(crate) fn window(text: &str) -> Result<WindowBounds, ListError> {
+    let (left, right) = text.split_once(',').ok_or(ListError::Window)?;
+    let bound = |text: &str| text.trim().parse().map_err(|_| ListError::Window);
+    Ok(WindowBounds { left: bound(left)?, right: bound(right)? })
+}
+
+/// `a,b,...`.
+pub(crate) fn cu_seqlens(text: &str) -> Result<CuSeqlens, ListError> {
+    let entry = |(index, entry): (usize, &str)| {
+        count(entry.trim()).map_err(|source| {
+            let entry = entry.to_owned();
+            ListError::Entry { index, entry, source }
+        })
+    };
+    text.split(',').enumerate().map(entry).collect::<Result<_, _>>().map(CuSeqlens)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_may_be_negative() {
+        assert_eq!(window("-1,4"), Ok(WindowBounds { left: -1, right: 4 }));
+        for text in ["4", "1,2,3", "a,b", "1.5,2", ",", "99999999999999999999,0"] {
+            assert_eq!(window(text), Err(ListError::Window), "{text}");
+        }
+    }
+
+    #[test]
+    fn boundaries_are_counts() {
+        assert_eq!(cu_seqlens("0,3, 1k"), Ok(CuSeqlens(vec![0, 3, 1000])));
+        for text in ["", "1,", "-1,2", "a"] {
+            assert!(matches!(cu_seqlens(text), Err(ListError::Entry { .. })), "{text}");
+        }
+    }
+}

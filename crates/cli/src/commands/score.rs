@@ -1,0 +1,114 @@
+//! `score`: log-probabilities of a document under a model.
+
+use super::{Named, Session};
+use crate::args::ScoreArgs;
+use crate::console;
+use crate::failure::Failure;
+use crate::input::mapped::MappedFile;
+use crate::input::{text, tokens};
+use crate::output::{OutputError, report, scores};
+use crate::progress::Progress;
+use crate::run_options::run_options;
+use crate::summary::Summary;
+use ringattn::ScoreOutput;
+use ringattn::model::Model;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+pub(super) fn run(args: &ScoreArgs, session: &Session) -> Result<(), Failure> {
+    let options = run_options(&args.run, &session.interrupts)?;
+    let chatter = args.run.chatter();
+    let document = Document::open(args)?;
+    let to_stdout = args.out.as_deref().is_some_and(|path| path.as_os_str() == "-");
+    let scores_file = args.out.as_deref().filter(|_| !to_stdout);
+    let outputs = [named("--out", scores_file), named("--report", args.run.report.as_deref())];
+    let [mut scores_file, mut report_file] =
+        session.stage(outputs, &[&args.model, document.path()])?;
+
+    let model = Model::open(&args.model).map_err(ringattn::Error::from)?;
+    session.interrupts.check()?;
+    let mut ids = document.tokens(&model)?;
+    // A limit beyond 2^64 tokens is none.
+    ids.truncate(args.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX));
+    session.interrupts.check()?;
+    if let Some(trained) = model.config.trained_context
+        && ids.len() as u64 > trained
+    {
+        let len = ids.len();
+        chatter.warning(&format!(
+            "{len} tokens are more than the {trained} that the model was trained on; scores beyond \
+             them mean little"
+        ));
+    }
+    let progress = Progress::show(&options.meter, ids.len() as u64, chatter);
+    let scored = ringattn::score(&model, &ids, &options);
+    drop(progress);
+    let (output, run_report) = scored.map_err(|error| session.interrupts.failure(error))?;
+    document.file.ensure_unchanged()?;
+
+    if let Some(file) = &mut scores_file {
+        file.write(|file| scores::write(file, &output.scores))?;
+    }
+    if let Some(file) = &mut report_file {
+        report::write(file, &run_report)?;
+    }
+    let mut summary = Summary::of_score(&output, &run_report);
+    for (label, file) in [("scores", &scores_file), ("report", &report_file)] {
+        if let Some(file) = file {
+            summary.line(label, &file.target().name);
+        }
+    }
+    session.commit([scores_file, report_file].into_iter().flatten().collect())?;
+    if !to_stdout {
+        return Ok(console::result(&summary.text())?);
+    }
+    stream(&output)?;
+    chatter.text(&summary.text());
+    Ok(())
+}
+
+fn named<'a>(option: &'static str, path: Option<&'a Path>) -> Option<Named<'a>> {
+    path.map(|path| Named { option, path })
+}
+
+/// Writes the scores to stdout until they end or nobody reads them any more.
+fn stream(output: &ScoreOutput) -> Result<(), OutputError> {
+    let mut stdout = BufWriter::new(io::stdout().lock());
+    let written = scores::write(&mut stdout, &output.scores).and_then(|()| stdout.flush());
+    // What is left in the buffers has no reader or no place; it must not be tried again.
+    let _ = stdout.into_parts();
+    console::stdout_outcome(written)
+}
+
+/// The file of the document, and the ids when it holds them.
+struct Document {
+    file: MappedFile,
+    path: std::path::PathBuf,
+    ids: Option<Vec<u32>>,
+}
+
+impl Document {
+    fn open(args: &ScoreArgs) -> Result<Self, Failure> {
+        // Exactly one of the two is given; clap sees to it.
+        let path = args.tokens.as_ref().or(args.file.as_ref()).cloned().unwrap_or_default();
+        let file = MappedFile::open(&path)?;
+        let ids = args.tokens.as_ref().map(|_| tokens::read(&file)).transpose()?;
+        if ids.is_none() {
+            text::read(&file)?;
+        }
+        Ok(Self { file, path, ids })
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The ids, by the model's tokenizer when the document is a text.
+    fn tokens(&self, model: &Model) -> Result<Vec<u32>, Failure> {
+        if let Some(ids) = &self.ids {
+            return Ok(ids.clone());
+        }
+        let tokenizer = model.tokenizer().map_err(ringattn::Error::from)?;
+        Ok(tokenizer.encode(text::read(&self.file)?).map_err(ringattn::Error::from)?)
+    }
+}

@@ -1,0 +1,85 @@
+//! What the program says: results on stdout, everything else on stderr.
+
+use crate::failure::Failure;
+use crate::output::OutputError;
+use std::any::Any;
+use std::io::{self, ErrorKind, IsTerminal, Write};
+
+/// Whether notes, warnings and the progress bar are shown. Errors always are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Chatter {
+    Shown,
+    Quiet,
+}
+
+impl Chatter {
+    /// Says something that is good to know.
+    pub(crate) fn note(self, text: &str) {
+        self.say("note", text);
+    }
+
+    /// Says something that may make the result useless.
+    pub(crate) fn warning(self, text: &str) {
+        self.say("warning", text);
+    }
+
+    /// Says a whole text of lines.
+    pub(crate) fn text(self, text: &str) {
+        if self == Self::Shown {
+            let _ = io::stderr().lock().write_all(text.as_bytes());
+        }
+    }
+
+    fn say(self, kind: &str, text: &str) {
+        if self == Self::Shown {
+            stderr_line(&format!("{kind}: {text}"));
+        }
+    }
+}
+
+/// Writes `text` to stdout. A reader that has left, as in `| head`, has read what it wanted.
+///
+/// # Errors
+/// When stdout cannot be written, for instance because a disk is full.
+pub(crate) fn result(text: &str) -> Result<(), OutputError> {
+    let mut stdout = io::stdout().lock();
+    stdout_outcome(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
+}
+
+/// What a write to stdout means: no error when its reader has left.
+pub(crate) fn stdout_outcome(written: io::Result<()>) -> Result<(), OutputError> {
+    match written {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        Err(source) => Err(OutputError::Write { file: "stdout".to_owned(), source }),
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Says why there is no result, and what to do about it.
+pub(crate) fn failure(failure: &Failure) {
+    // A progress bar may stand in the line.
+    let clear = if io::stderr().is_terminal() { "\r\x1b[K" } else { "" };
+    stderr_line(&format!("{clear}error: {failure}"));
+    if let Some(hint) = failure.hint() {
+        stderr_line(&format!("  {hint}"));
+    }
+}
+
+/// A line on stderr; there is nobody to tell when that fails.
+pub(crate) fn stderr_line(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// Lets a panic, which is a fault of this program, be one line and no backtrace.
+pub(crate) fn say_panics_in_one_line() {
+    std::panic::set_hook(Box::new(|info| {
+        let place = info.location().map_or(String::new(), |place| format!(" at {place}"));
+        let message = message(info.payload()).replace('\n', " ");
+        stderr_line(&format!("internal fault{place}: {message}"));
+    }));
+}
+
+fn message(payload: &dyn Any) -> &str {
+    let text = payload.downcast_ref::<&str>().copied();
+    text.or_else(|| Some(payload.downcast_ref::<String>()?)).unwrap_or("no message")
+}

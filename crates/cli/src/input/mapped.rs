@@ -1,0 +1,81 @@
+//! Opening what a user names, without hanging on a pipe. The only place that maps memory.
+
+use super::InputError;
+use memmap2::Mmap;
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// A whole regular file, read-only in memory.
+#[derive(Debug)]
+pub(crate) struct MappedFile {
+    path: PathBuf,
+    /// None of an empty file, which cannot be mapped.
+    map: Option<Mmap>,
+    opened: State,
+}
+
+/// What changes when a file is written to.
+#[derive(Debug, PartialEq, Eq)]
+struct State {
+    device: u64,
+    inode: u64,
+    len: u64,
+    modified: (i64, i64),
+}
+
+impl State {
+    fn of(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            len: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+        }
+    }
+}
+
+impl MappedFile {
+    /// Maps the file at `path`; links are followed. A pipe or device is refused before it is opened.
+    #[allow(unsafe_code)]
+    pub(crate) fn open(path: &Path) -> Result<Self, InputError> {
+        let io = |source: io::Error| InputError::Io { file: path.display().to_string(), source };
+        let kind = std::fs::metadata(path).map_err(io)?.file_type();
+        if !kind.is_file() {
+            let actual = if kind.is_dir() { "a folder" } else { "a pipe, socket or device" };
+            return Err(InputError::NotRegular { file: path.display().to_string(), actual });
+        }
+        let file = File::open(path).map_err(io)?;
+        let opened = State::of(&file.metadata().map_err(io)?);
+        let map = if opened.len == 0 {
+            None
+        } else {
+            // SAFETY: the map is read-only, private to this process, and handed out as plain bytes,
+            // for which every value is valid. As of any mapped file, the bytes must not be changed
+            // meanwhile by others; `ensure_unchanged` finds out afterwards, and every offset is
+            // checked against the length of the map, so that no foreign write leads elsewhere.
+            Some(unsafe { Mmap::map(&file) }.map_err(io)?)
+        };
+        Ok(Self { path: path.to_owned(), map, opened })
+    }
+
+    /// The path, for messages.
+    pub(crate) fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    /// The file's bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.map.as_deref().unwrap_or_default()
+    }
+
+    /// An error when the file at the path is no longer the one that was opened.
+    pub(crate) fn ensure_unchanged(&self) -> Result<(), InputError> {
+        let now = std::fs::metadata(&self.path).map(|metadata| State::of(&metadata));
+        match now {
+            Ok(now) if now == self.opened => Ok(()),
+            _ => Err(InputError::Changed { file: self.name() }),
+        }
+    }
+}

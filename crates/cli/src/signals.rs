@@ -1,0 +1,124 @@
+//! SIGINT and SIGTERM: the first ends the run, the second the process.
+
+use crate::console;
+use crate::failure::Failure;
+use crate::output::Staging;
+use ringattn::comm::StopSignal;
+use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::iterator::Signals;
+use std::fmt;
+use std::io;
+use std::process;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+/// How long the command may take to end by itself after the first signal.
+const GRACE: Duration = Duration::from_millis(1200);
+
+/// A signal that ends the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Signal {
+    Interrupt,
+    Terminate,
+}
+
+impl Signal {
+    /// 128 and the signal's number.
+    pub(crate) fn exit_code(self) -> u8 {
+        match self {
+            Self::Interrupt => 130,
+            Self::Terminate => 143,
+        }
+    }
+}
+
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Interrupt => "SIGINT",
+            Self::Terminate => "SIGTERM",
+        })
+    }
+}
+
+/// The watch over signals, and what it has seen.
+#[derive(Clone)]
+pub(crate) struct Interrupts {
+    /// Ends a run when a signal comes.
+    pub(crate) stop: StopSignal,
+    first: Arc<OnceLock<Signal>>,
+    staging: Staging,
+}
+
+impl Interrupts {
+    /// Starts to watch. Unfinished outputs in `staging` are removed when the process has to end.
+    pub(crate) fn watch(staging: &Staging) -> Result<Self, Failure> {
+        let failed = |what| move |source: io::Error| Failure::System { what, source };
+        // A file size limit is then an error of the write, like a full disk.
+        signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))
+            .map_err(failed("the watch over signals"))?;
+        let mut signals =
+            Signals::new([SIGINT, SIGTERM]).map_err(failed("the watch over signals"))?;
+        let interrupts =
+            Self { stop: StopSignal::new(), first: Arc::default(), staging: staging.clone() };
+        let watched = interrupts.clone();
+        let listen = move || {
+            for signal in signals.forever() {
+                let signal = if signal == SIGTERM { Signal::Terminate } else { Signal::Interrupt };
+                watched.receive(signal);
+            }
+        };
+        thread::Builder::new()
+            .name("signals".to_owned())
+            .spawn(listen)
+            .map_err(failed("the watch over signals"))?;
+        Ok(interrupts)
+    }
+
+    fn receive(&self, signal: Signal) {
+        if self.first.set(signal).is_err() {
+            self.leave();
+        }
+        self.stop.stop(&signal.to_string());
+        let late = self.clone();
+        // What does not look at the stop signal (loading, tokenizing, writing) is left behind.
+        let leave_late = move || {
+            thread::sleep(GRACE);
+            late.leave();
+        };
+        if thread::Builder::new().spawn(leave_late).is_err() {
+            self.leave();
+        }
+    }
+
+    /// Ends the process at once.
+    fn leave(&self) -> ! {
+        let signal = self.first.get().copied().unwrap_or(Signal::Interrupt);
+        self.exit(&Failure::Stopped { signal })
+    }
+
+    /// Ends the process with this failure, without waiting for anything.
+    pub(crate) fn exit(&self, failure: &Failure) -> ! {
+        self.staging.discard_all();
+        console::failure(failure);
+        process::exit(i32::from(failure.exit_code()))
+    }
+
+    /// An error when a signal has come.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        match self.first.get() {
+            Some(&signal) => Err(Failure::Stopped { signal }),
+            None => Ok(()),
+        }
+    }
+
+    /// The failure that `error` is: a stopped run was stopped by the signal.
+    pub(crate) fn failure(&self, error: ringattn::Error) -> Failure {
+        match (error.kind(), self.first.get()) {
+            (ringattn::ErrorKind::Stopped, Some(&signal)) => Failure::Stopped { signal },
+            _ => Failure::Run(error),
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! SIGINT and SIGTERM end a long run soon, with their exit code and without a trace.
+
+mod support;
+
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use support::{Sandbox, Tensor, command, safetensors};
+
+fn kill(signal: &str, pid: u32) {
+    let killed = Command::new("sh").args(["-c", &format!("kill -{signal} {pid}")]).status();
+    assert!(killed.unwrap().success());
+}
+
+/// Starts a run of minutes, sends the signals, and checks that it ends with `code`.
+fn stopped_by(signals: &[&str], code: i32) {
+    let sandbox = Sandbox::new();
+    let tensor = |seed| Tensor::random(&[1, 400_000, 8], seed);
+    let file = safetensors(&[("q", &tensor(1)), ("k", &tensor(2)), ("v", &tensor(3))]);
+    let (input, out) = (sandbox.write("in", file), sandbox.write("out", "old output"));
+    let args = ["attend", &input, "--out", &out, "--mask", "full", "--ranks", "2"];
+    let mut child = command(&args).spawn().unwrap();
+    let start = Instant::now();
+    while sandbox.leftovers().is_empty() {
+        assert!(start.elapsed() < Duration::from_secs(20), "no temporary file appears");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    let start = Instant::now();
+    for signal in signals {
+        kill(signal, child.id());
+    }
+    while child.try_wait().unwrap().is_none() {
+        assert!(start.elapsed() < Duration::from_secs(10), "does not end");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let elapsed = start.elapsed();
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    assert!(elapsed < Duration::from_secs(2), "took {elapsed:?}");
+    assert!(stderr.starts_with("error: stopped by SIG"), "{stderr}");
+    assert_eq!(fs::read(&out).unwrap(), b"old output");
+    assert_eq!(sandbox.leftovers(), Vec::<String>::new());
+}
+
+#[test]
+fn sigint() {
+    stopped_by(&["INT"], 130);
+}
+
+#[test]
+fn sigterm() {
+    stopped_by(&["TERM"], 143);
+}
+
+#[test]
+fn twice() {
+    stopped_by(&["INT", "INT"], 130);
+}
