@@ -1,25 +1,47 @@
-//! Dense layers: `y = x W^T`, with the `gemm` library behind a safe door.
+//! Dense layers, `y = x W^T`, on the attention kernel's own micro-kernel.
 //!
-//! Each call runs on one thread with blocking that depends on the sizes alone. Callers cut the work
-//! by sizes and hand the pieces to threads, so that no thread count changes a sum.
+//! `W` is packed once, into panels `[in][panel rows]` of its own element type; a panel is widened
+//! piece by piece while it is used. The inner dimension is cut into equal pieces whose sums are added
+//! in order, so an element of `y` depends on its row of `x` and its row of `W` alone: neither the
+//! number of rows in a call nor the panels chosen change a bit. Calls run on the caller's thread.
 
+use crate::Isa;
+use crate::isa::{MicroShape, ROWS_OF_16, ROWS_OF_32, VECTORS};
+use crate::pack::{transpose, widen};
+use crate::tile::{Start, multiply};
+use crate::workspace::{MAX_LANES, STRIDE};
+use pulp::{Simd, WithSimd};
+use ringattn_core::{
+    DType, Elements, ElementsView, OutOfMemory, PlainElement, bf16, f16, try_filled,
+};
+use std::ops::Range;
 use thiserror::Error;
 
-/// A row-major matrix, `rows * cols` elements.
-#[derive(Clone, Copy, Debug)]
-pub struct Matrix<'a> {
-    /// The elements.
-    pub data: &'a [f32],
-    /// Rows.
-    pub rows: usize,
-    /// Columns.
-    pub cols: usize,
+/// Inner elements of a piece at most: a widened panel of them stays in the first cache.
+const DEPTH: usize = 320;
+/// Rows of W in the widest panel.
+const MAX_PANEL: usize = MAX_LANES * VECTORS;
+/// Floats of the widest micro-tile.
+const MICRO_TILE: usize = ROWS_OF_32 * MAX_PANEL;
+
+/// A multiple of every instruction set's panel: where ranges of rows may begin.
+pub const PANEL_STEP: usize = MAX_PANEL;
+
+/// A weight matrix `[rows = out, cols = in]`, packed for one instruction set.
+#[derive(Clone, Debug)]
+pub struct PackedMatrix {
+    isa: Isa,
+    micro: MicroShape,
+    rows: usize,
+    cols: usize,
+    /// Panels of `cols * panel` elements; rows behind the last are 0.
+    data: Elements,
 }
 
-/// Columns `[first, first + W.rows)` of a row-major matrix of `width` columns, to be written.
+/// Columns `[first, first + n)` of a row-major matrix of `width` columns, to be written.
 #[derive(Debug)]
 pub struct Columns<'a> {
-    /// The elements, `x.rows * width` of them.
+    /// The elements.
     pub data: &'a mut [f32],
     /// Columns of the whole matrix.
     pub width: usize,
@@ -36,72 +58,398 @@ pub enum Write {
     Add,
 }
 
-/// Matrices that do not fit together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("dense layer: {what} has {actual}, expected {expected}")]
-pub struct DenseError {
-    /// What does not fit.
-    pub what: &'static str,
-    /// What the other matrices ask for.
-    pub expected: usize,
-    /// What there is.
-    pub actual: usize,
+/// Working memory of one thread, reused from call to call.
+#[derive(Debug, Default)]
+pub struct Workspace {
+    /// A piece of `x`, rows of STRIDE floats.
+    x: Vec<f32>,
+    /// A piece of a panel, widened.
+    panel: Vec<f32>,
 }
 
-/// `y = x W^T` (or `y += x W^T`), `x` `[n, in]`, `weight` `[out, in]`, `y` `[n, out]`.
-///
-/// # Errors
-/// When the sizes do not fit together.
-pub fn multiply_transposed(
-    x: Matrix<'_>,
-    weight: Matrix<'_>,
-    y: Columns<'_>,
-    write: Write,
-) -> Result<(), DenseError> {
-    let needed = x.rows * y.width;
-    let checks = [
-        ("x", x.rows * x.cols, x.data.len()),
-        ("W", weight.rows * weight.cols, weight.data.len()),
-        ("columns of W", x.cols, weight.cols),
-        ("y", needed, y.data.len()),
-        ("columns of y", y.width, y.width.max(y.first + weight.rows)),
-    ];
-    for (what, expected, actual) in checks {
-        if expected != actual {
-            return Err(DenseError { what, expected, actual });
+/// Why a dense layer could not be computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum DenseError {
+    /// Sizes that do not fit together.
+    #[error("dense layer: {what} is {actual}, expected {expected}")]
+    Size {
+        /// What does not fit.
+        what: &'static str,
+        /// What the other sizes ask for.
+        expected: usize,
+        /// What there is.
+        actual: usize,
+    },
+    /// The processor lacks the instruction set.
+    #[error("this processor has no {isa}")]
+    Isa {
+        /// What was asked for.
+        isa: Isa,
+    },
+    /// No memory for the packed weights.
+    #[error(transparent)]
+    OutOfMemory(#[from] OutOfMemory),
+}
+
+fn size(what: &'static str, expected: usize, actual: usize) -> Result<(), DenseError> {
+    if expected == actual { Ok(()) } else { Err(DenseError::Size { what, expected, actual }) }
+}
+
+impl PackedMatrix {
+    /// Packs a matrix of `rows * cols` elements of `dtype`; `read` writes row `i` in f32 to its
+    /// buffer, and values that `dtype` holds exactly are kept exactly.
+    ///
+    /// # Errors
+    /// When this processor lacks `isa` or memory is lacking.
+    pub fn pack(
+        isa: Isa,
+        (rows, cols): (usize, usize),
+        dtype: DType,
+        read: impl FnMut(usize, &mut [f32]),
+    ) -> Result<Self, DenseError> {
+        let micro = MicroShape::of(isa).ok_or(DenseError::Isa { isa })?;
+        let data = match dtype {
+            DType::F32 => Elements::F32(panels((rows, cols), micro, read)?),
+            DType::Bf16 => Elements::Bf16(panels::<bf16>((rows, cols), micro, read)?),
+            DType::F16 => Elements::F16(panels::<f16>((rows, cols), micro, read)?),
+        };
+        Ok(Self { isa, micro, rows, cols, data })
+    }
+
+    /// Out features.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// In features.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// The instruction set that it is packed for.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// The type in which the values are stored.
+    pub fn dtype(&self) -> DType {
+        self.data.view().dtype()
+    }
+
+    /// Bytes of the packed values.
+    pub fn byte_len(&self) -> u64 {
+        self.data.bytes().len() as u64
+    }
+
+    /// Writes row `row` to `out`, `cols` floats.
+    ///
+    /// # Errors
+    /// When there is no such row, or `out` has another length.
+    pub fn row(&self, row: usize, out: &mut [f32]) -> Result<(), DenseError> {
+        size("row", row.min(self.rows.saturating_sub(1)), row)?;
+        size("row length", self.cols, out.len())?;
+        let panel = self.micro.panel();
+        let first = row / panel * panel * self.cols + row % panel;
+        for (column, value) in out.iter_mut().enumerate() {
+            *value = self.data.view().get(first + column * panel);
+        }
+        Ok(())
+    }
+
+    /// Columns `out` of `y = x W^T` (or `y += x W^T`), `x` `[n, in]`. `out` is a range of rows of W
+    /// that begins at a multiple of [`PANEL_STEP`] and ends at one or at the last row.
+    ///
+    /// # Errors
+    /// When the sizes do not fit together.
+    pub fn multiply(
+        &self,
+        out: Range<usize>,
+        x: &[f32],
+        (y, write): (Columns<'_>, Write),
+        workspace: &mut Workspace,
+    ) -> Result<(), DenseError> {
+        let rows = x.len() / self.cols.max(1);
+        size("x", rows * self.cols, x.len())?;
+        size("start of columns", out.start.next_multiple_of(PANEL_STEP), out.start)?;
+        let end = if out.end.is_multiple_of(PANEL_STEP) { out.end } else { self.rows };
+        size("end of columns", end, out.end)?;
+        size("last column", out.end.min(self.rows), out.end)?;
+        size("width of y", y.width.max(y.first + out.len()), y.width)?;
+        size("y", rows * y.width, y.data.len())?;
+        let product = Product { matrix: self, out, x, rows, y, write, workspace };
+        self.isa.run(product).ok_or(DenseError::Isa { isa: self.isa })
+    }
+}
+
+/// `[rows, cols]` as panels `[cols][panel]`.
+fn panels<T: PlainElement>(
+    (rows, cols): (usize, usize),
+    micro: MicroShape,
+    mut read: impl FnMut(usize, &mut [f32]),
+) -> Result<Vec<T>, OutOfMemory> {
+    let panel = micro.panel();
+    let len = rows.next_multiple_of(panel).saturating_mul(cols);
+    let mut data = try_filled(len, T::from_f32(0.0))?;
+    let mut staged = try_filled(panel * cols, 0.0)?;
+    let mut turned = try_filled(panel * cols, 0.0)?;
+    for (index, to) in data.chunks_exact_mut((panel * cols).max(1)).enumerate() {
+        for (row, staged) in (index * panel..).zip(staged.chunks_exact_mut(cols)) {
+            if row < rows { read(row, staged) } else { staged.fill(0.0) }
+        }
+        transpose(&staged, cols, &mut turned);
+        for (to, &from) in to.iter_mut().zip(&turned) {
+            *to = T::from_f32(from);
         }
     }
-    if x.rows == 0 || weight.rows == 0 {
-        return Ok(());
+    Ok(data)
+}
+
+/// One call of [`PackedMatrix::multiply`], its sizes checked.
+struct Product<'a> {
+    matrix: &'a PackedMatrix,
+    out: Range<usize>,
+    x: &'a [f32],
+    rows: usize,
+    y: Columns<'a>,
+    write: Write,
+    workspace: &'a mut Workspace,
+}
+
+impl WithSimd for Product<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        if S::REGISTER_COUNT >= 32 {
+            self.run::<S, ROWS_OF_32, VECTORS>(simd);
+        } else {
+            self.run::<S, ROWS_OF_16, VECTORS>(simd);
+        }
     }
-    // A row-major destination is written as its transpose, y^T = W x^T, which gemm prefers.
-    let (m, n, k) = (weight.rows, x.rows, x.cols);
-    // SAFETY: all strides below stay inside the three slices: `x` holds `n * k` elements in rows of
-    // `k`, `weight` `m * k` in rows of `k`, and row `i` of `y` holds columns `first .. first + m`,
-    // where `first + m <= width` and `y` has `n * width` elements; all four were checked above. `y`
-    // is borrowed mutably and so overlaps neither input, and the call runs on this thread alone.
-    unsafe {
-        gemm::gemm(
-            m,
-            n,
-            k,
-            y.data.as_mut_ptr().add(y.first),
-            y.width as isize,
-            1,
-            write == Write::Add,
-            weight.data.as_ptr(),
-            1,
-            k as isize,
-            x.data.as_ptr(),
-            k as isize,
-            1,
-            1.0,
-            1.0,
-            false,
-            false,
-            false,
-            gemm::Parallelism::None,
-        );
+}
+
+impl Product<'_> {
+    #[inline(always)]
+    fn run<S: Simd, const MR: usize, const NV: usize>(mut self, simd: S) {
+        let cols = self.matrix.cols;
+        let panel = NV * S::F32_LANES;
+        let piece = cols.div_ceil(cols.div_ceil(DEPTH).max(1));
+        for from in (0..cols).step_by(piece.max(1)) {
+            let inner = from..(from + piece).min(cols);
+            self.stage(&inner, self.rows.next_multiple_of(MR));
+            let kept = from > 0 || self.write == Write::Add;
+            let start = if kept { Start::Kept } else { Start::Zero };
+            for first in (self.out.start..self.out.end).step_by(panel) {
+                let width = panel.min(self.out.end - first);
+                self.panel::<S, MR, NV>(simd, (first, width), &inner, start);
+            }
+        }
     }
-    Ok(())
+
+    /// Copies columns `inner` of `x` to rows of the micro-kernel's stride; rows behind the last are 0.
+    #[inline(always)]
+    fn stage(&mut self, inner: &Range<usize>, padded: usize) {
+        let staged = &mut self.workspace.x;
+        staged.resize(padded * STRIDE, 0.0);
+        let depth = inner.len();
+        for (row, to) in staged.chunks_exact_mut(STRIDE).enumerate() {
+            match self.x.get(row * self.matrix.cols + inner.start..) {
+                Some(from) if row < self.rows => to[..depth].copy_from_slice(&from[..depth]),
+                _ => to[..depth].fill(0.0),
+            }
+        }
+    }
+
+    /// One panel of W, `inner` of its depth, against all rows.
+    #[inline(always)]
+    fn panel<S: Simd, const MR: usize, const NV: usize>(
+        &mut self,
+        simd: S,
+        (first, width): (usize, usize),
+        inner: &Range<usize>,
+        start: Start,
+    ) {
+        let panel = NV * S::F32_LANES;
+        let at = first * self.matrix.cols + inner.start * panel;
+        let len = inner.len() * panel;
+        let weights = match self.matrix.data.view() {
+            ElementsView::F32(data) => &data[at..at + len],
+            halves => {
+                self.workspace.panel.resize(DEPTH * MAX_PANEL, 0.0);
+                let widened = &mut self.workspace.panel[..len];
+                widen(halves, at, widened);
+                &*widened
+            }
+        };
+        let (y, ldc) = (&mut *self.y.data, self.y.width);
+        let column = self.y.first + first - self.out.start;
+        for row in (0..self.rows).step_by(MR) {
+            let rows = MR.min(self.rows - row);
+            let x = &self.workspace.x[row * STRIDE..(row + MR) * STRIDE];
+            let target = Target { y: &mut y[row * ldc + column..], ldc, rows, width };
+            match rows {
+                1 => target.micro::<S, 1, NV>(simd, (x, inner.len()), weights, start),
+                2..=4 => target.micro::<S, 4, NV>(simd, (x, inner.len()), weights, start),
+                _ => target.micro::<S, MR, NV>(simd, (x, inner.len()), weights, start),
+            }
+        }
+    }
+}
+
+/// Where a micro-tile goes: `rows` rows of `width` columns, the first at the start of `y`.
+struct Target<'a> {
+    y: &'a mut [f32],
+    ldc: usize,
+    rows: usize,
+    width: usize,
+}
+
+impl Target<'_> {
+    #[inline(always)]
+    fn micro<S: Simd, const MR: usize, const NV: usize>(
+        self,
+        simd: S,
+        (x, depth): (&[f32], usize),
+        weights: &[f32],
+        start: Start,
+    ) {
+        let panel = NV * S::F32_LANES;
+        assert!(depth <= STRIDE && x.len() >= MR * STRIDE && weights.len() >= depth * panel);
+        let operands = (x.as_ptr(), weights.as_ptr());
+        if self.rows == MR && self.width == panel {
+            assert!(self.y.len() >= (MR - 1) * self.ldc + panel);
+            // SAFETY: `x` holds MR rows of STRIDE >= depth floats, `weights` depth rows of NV
+            // vectors, and `y` NV vectors at each of MR rows `ldc` apart (both asserts); `y` is
+            // borrowed mutably.
+            unsafe {
+                let c = (self.y.as_mut_ptr(), self.ldc);
+                multiply::<S, MR, NV>(simd, depth, operands, c, start);
+            }
+            return;
+        }
+        let mut tile = [0.0_f32; MICRO_TILE];
+        assert!(MR * panel <= MICRO_TILE && self.rows <= MR && self.width <= panel);
+        for (row, tile) in tile.chunks_exact_mut(panel).take(self.rows).enumerate() {
+            let there = &self.y[row * self.ldc..][..self.width];
+            tile[..self.width].copy_from_slice(there);
+        }
+        // SAFETY: as above, with the local tile of MR rows of NV vectors as the target.
+        unsafe {
+            let c = (tile.as_mut_ptr(), panel);
+            multiply::<S, MR, NV>(simd, depth, operands, c, start);
+        }
+        for (row, tile) in tile.chunks_exact(panel).take(self.rows).enumerate() {
+            self.y[row * self.ldc..][..self.width].copy_from_slice(&tile[..self.width]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number(i: usize) -> f32 {
+        ((i * 2_654_435_761) % 1009) as f32 / 505.0 - 1.0
+    }
+
+    #[test]
+    fn every_shape_agrees_with_float64() {
+        for isa in Isa::available() {
+            for dtype in [DType::F32, DType::Bf16, DType::F16] {
+                for (n, out, cols) in [
+                    (0, 5, 7),
+                    (1, 1, 1),
+                    (1, 100, 321),
+                    (3, 33, 64),
+                    (5, 64, 1000),
+                    (12, 31, 320),
+                    (29, 96, 576),
+                    (40, 130, 2),
+                ] {
+                    let w = Elements::from_f32((0..out * cols).map(number).collect(), dtype);
+                    let x: Vec<f32> = (0..n * cols).map(|i| number(i + 77)).collect();
+                    let read = |row: usize, to: &mut [f32]| widen(w.view(), row * cols, to);
+                    let packed = PackedMatrix::pack(isa, (out, cols), dtype, read).unwrap();
+                    let mut y = vec![0.5; n * (out + 2)];
+                    for write in [Write::Replace, Write::Add] {
+                        let target = Columns { data: &mut y, width: out + 2, first: 1 };
+                        let mut workspace = Workspace::default();
+                        packed.multiply(0..out, &x, (target, write), &mut workspace).unwrap();
+                        for (at, &actual) in y.iter().enumerate() {
+                            let (i, j) = (at / (out + 2), at % (out + 2));
+                            if j == 0 || j > out {
+                                assert_eq!(actual, 0.5);
+                                continue;
+                            }
+                            let dot = |k| {
+                                f64::from(x[i * cols + k])
+                                    * f64::from(w.view().get((j - 1) * cols + k))
+                            };
+                            let twice = if write == Write::Add { 2.0 } else { 1.0 };
+                            let exact = twice * (0..cols).map(dot).sum::<f64>();
+                            // A partial sum never exceeds the sum of magnitudes; each of the
+                            // `cols` additions, and the last one, rounds it once.
+                            let size: f64 = (0..cols).map(|k| dot(k).abs()).sum();
+                            let unit = f64::from(f32::EPSILON) / 2.0;
+                            let bound = twice * (cols as f64 + 2.0) * unit * size;
+                            assert!((f64::from(actual) - exact).abs() <= bound, "{isa} {dtype}");
+                        }
+                    }
+                    let mut row = vec![0.0; cols];
+                    packed.row(out - 1, &mut row).unwrap();
+                    assert!((0..cols).all(|k| row[k] == w.view().get((out - 1) * cols + k)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_and_panels_of_a_call_change_no_bit() {
+        let (n, out, cols) = (37, 200, 700);
+        let read = |row: usize, to: &mut [f32]| {
+            to.iter_mut().enumerate().for_each(|(k, x)| *x = number(row * cols + k));
+        };
+        let x: Vec<f32> = (0..n * cols).map(|i| number(i + 3)).collect();
+        for isa in Isa::available() {
+            let packed = PackedMatrix::pack(isa, (out, cols), DType::F32, read).unwrap();
+            let mut workspace = Workspace::default();
+            let mut product = |rows: Range<usize>, columns: Range<usize>| {
+                let mut y = vec![0.0; rows.len() * columns.len()];
+                let target = Columns { data: &mut y, width: columns.len(), first: 0 };
+                let x = &x[rows.start * cols..rows.end * cols];
+                packed.multiply(columns, x, (target, Write::Replace), &mut workspace).unwrap();
+                y
+            };
+            let whole = product(0..n, 0..out);
+            for row in 0..n {
+                for (from, to) in [(0, 64), (64, 192), (192, out)] {
+                    let part = product(row..row + 1, from..to);
+                    assert_eq!(part, whole[row * out + from..row * out + to], "{isa} {row}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sizes_that_do_not_fit_are_refused() {
+        let isa = Isa::detect();
+        let packed = PackedMatrix::pack(isa, (64, 4), DType::F32, |_, to| to.fill(1.0)).unwrap();
+        let call = |out: Range<usize>, x: usize, y: usize, width: usize| {
+            let (x, mut y) = (vec![0.0; x], vec![0.0; y]);
+            let target = Columns { data: &mut y, width, first: 0 };
+            packed.multiply(out, &x, (target, Write::Replace), &mut Workspace::default())
+        };
+        assert_eq!(call(0..64, 8, 128, 64), Ok(()));
+        for (out, x, y, width) in [
+            (0..64, 7, 128, 64),
+            (0..64, 8, 127, 64),
+            (0..64, 8, 126, 63),
+            (1..64, 8, 128, 64),
+            (0..63, 8, 128, 64),
+            (0..96, 8, 192, 96),
+        ] {
+            assert!(call(out, x, y, width).is_err());
+        }
+        assert!(packed.row(64, &mut [0.0; 4]).is_err() && packed.row(0, &mut [0.0; 3]).is_err());
+    }
 }

@@ -96,7 +96,7 @@ impl WithSimd for Pack<'_> {
 
 /// Copies `to.len()` elements from `from` on, as f32.
 #[inline(always)]
-fn widen(view: ElementsView<'_>, from: usize, to: &mut [f32]) {
+pub(crate) fn widen(view: ElementsView<'_>, from: usize, to: &mut [f32]) {
     let range = from..from + to.len();
     match view {
         ElementsView::F32(x) => to.copy_from_slice(&x[range]),
@@ -111,7 +111,7 @@ fn widen(view: ElementsView<'_>, from: usize, to: &mut [f32]) {
 
 /// `[keys][d]` to `[d][keys]`.
 #[inline(always)]
-fn transpose(from: &[f32], head_dim: usize, to: &mut [f32]) {
+pub(crate) fn transpose(from: &[f32], head_dim: usize, to: &mut [f32]) {
     let keys = to.len() / head_dim;
     for (column, to) in to.chunks_exact_mut(keys).enumerate() {
         for (row, to) in from.chunks_exact(head_dim).zip(to) {

@@ -9,7 +9,7 @@ use pulp::Simd;
 
 /// What C holds before the product is added.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Start {
+pub(crate) enum Start {
     Zero,
     Kept,
 }
@@ -18,14 +18,15 @@ enum Start {
 ///
 /// # Safety
 /// `a` must be readable at `i * STRIDE + k` for `i < MR`, `k < depth`; `b` for `depth * NV` vectors;
-/// `c` must be writable, and nothing else reading it, for `NV` vectors from each `i * STRIDE`.
+/// `c`, a pointer and the floats between its rows, must be writable, and nothing else reading it, for
+/// `NV` vectors at each row.
 #[inline(always)]
 #[allow(clippy::needless_range_loop, reason = "one index runs over registers and memory alike")]
-unsafe fn multiply<S: Simd, const MR: usize, const NV: usize>(
+pub(crate) unsafe fn multiply<S: Simd, const MR: usize, const NV: usize>(
     simd: S,
     depth: usize,
     (a, b): (*const f32, *const f32),
-    c: *mut f32,
+    (c, row): (*mut f32, usize),
     start: Start,
 ) {
     let mut sums = [[simd.splat_f32s(0.0); NV]; MR];
@@ -35,25 +36,25 @@ unsafe fn multiply<S: Simd, const MR: usize, const NV: usize>(
         if start == Start::Kept {
             for i in 0..MR {
                 for j in 0..NV {
-                    sums[i][j] = c.add(i * STRIDE).cast::<S::f32s>().add(j).read_unaligned();
+                    sums[i][j] = c.add(i * row).cast::<S::f32s>().add(j).read_unaligned();
                 }
             }
         }
         for k in 0..depth {
-            let mut row = [simd.splat_f32s(0.0); NV];
+            let mut line = [simd.splat_f32s(0.0); NV];
             for j in 0..NV {
-                row[j] = b.cast::<S::f32s>().add(k * NV + j).read_unaligned();
+                line[j] = b.cast::<S::f32s>().add(k * NV + j).read_unaligned();
             }
             for i in 0..MR {
                 let factor = simd.splat_f32s(a.add(i * STRIDE + k).read());
                 for j in 0..NV {
-                    sums[i][j] = simd.mul_add_e_f32s(factor, row[j], sums[i][j]);
+                    sums[i][j] = simd.mul_add_e_f32s(factor, line[j], sums[i][j]);
                 }
             }
         }
         for i in 0..MR {
             for j in 0..NV {
-                c.add(i * STRIDE).cast::<S::f32s>().add(j).write_unaligned(sums[i][j]);
+                c.add(i * row).cast::<S::f32s>().add(j).write_unaligned(sums[i][j]);
             }
         }
     }
@@ -79,7 +80,7 @@ pub(crate) fn scores<S: Simd, const MR: usize, const NV: usize>(
         // `first + width <= KEY_TILE` are used (both asserts: `first < span.end`, and panels divide
         // the tile); `panel` holds `head_dim * NV` vectors; `s` is borrowed mutably.
         unsafe {
-            let (a, c) = (q.as_ptr(), s.as_mut_ptr().add(first));
+            let (a, c) = (q.as_ptr(), (s.as_mut_ptr().add(first), STRIDE));
             multiply::<S, MR, NV>(simd, head_dim, (a, panel.as_ptr()), c, Start::Zero);
         }
     }
@@ -111,7 +112,7 @@ pub(crate) fn accumulate<S: Simd, const MR: usize, const NV: usize>(
         unsafe {
             let a = p.as_ptr().add(span.start);
             let b = values.as_ptr().add((done * KEY_TILE + span.start * count) * lanes);
-            let c = y.as_mut_ptr().add(done * lanes);
+            let c = (y.as_mut_ptr().add(done * lanes), STRIDE);
             if count == NV {
                 multiply::<S, MR, NV>(simd, depth, (a, b), c, Start::Kept);
             } else {

@@ -3,12 +3,16 @@
 //!
 //! It knows no exit codes: a caller that needs them maps the variants.
 
+use ringattn_engine::cpu::dense::DenseError;
 use thiserror::Error;
 
 /// Why a model, its weights or its tokenizer cannot be had.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ModelError {
+    /// The weights could not be packed: no memory.
+    #[error(transparent)]
+    Pack(#[from] DenseError),
     /// The operating system refused.
     #[error("{file}: {source}")]
     Io {

@@ -7,7 +7,7 @@ use crate::forward::{DensePassError, Head, LayerPass, RotaryTable, Target, Worke
 use crate::load::Model;
 use ringattn_comm::Communicator;
 use ringattn_core::{
-    DType, Elements, Mask, OutOfMemory, Position, Progress, Rank, Window, try_reserved,
+    DType, Elements, Mask, OutOfMemory, Position, Progress, Rank, Window, try_filled,
 };
 use ringattn_engine::cpu::{CpuBackend, CpuBlock, CpuError, CpuQueries, Isa, Kernel, KernelError};
 use ringattn_engine::{EngineError, Job, Measured, NonFinite, RankPlan, run};
@@ -203,8 +203,7 @@ pub fn score_rank<C: Communicator>(
         let plan = &plans[job.plans.of_layer[layer]];
         let projected = pass.project(weights, &hidden)?;
         let queries = CpuQueries { data: projected.q, rows };
-        let block =
-            CpuBlock::new(Elements::F32(projected.k), Elements::F32(projected.v), rows);
+        let block = CpuBlock::new(Elements::F32(projected.k), Elements::F32(projected.v), rows);
         let non_finite = job.non_finite;
         let attention = Job { plan, queries: &queries, block, non_finite, attended: &|_| () };
         let (output, counted) = run(&attention, &backend, comm)
@@ -225,16 +224,15 @@ fn embed(
 ) -> Result<Vec<f32>, ScoreError> {
     let config = &job.model.config;
     let positions: Vec<_> = positions.collect();
-    let mut hidden = try_reserved(positions.len() * config.hidden_size)?;
-    let mut scratch = Vec::new();
-    for position in positions {
+    let mut hidden = try_filled(positions.len() * config.hidden_size, 0.0)?;
+    for (position, row) in positions.into_iter().zip(hidden.chunks_exact_mut(config.hidden_size)) {
         let token = job.tokens[position.0 as usize];
         let vocabulary = config.vocab_size;
         if token as usize >= vocabulary {
             return Err(ScoreError::Vocabulary { position, token, vocabulary });
         }
-        let row = token as usize;
-        hidden.extend(job.model.weights.embedding.rows_f32(row..row + 1, &mut scratch));
+        let embedding = &job.model.weights.embedding;
+        embedding.row(token as usize, row).map_err(DensePassError::Dense)?;
     }
     Ok(hidden)
 }
@@ -258,8 +256,7 @@ fn predict<C: Communicator>(
     let hidden = &hidden[..targets.len() * config.hidden_size];
     let watch = comm.progress();
     let progress: &dyn Progress = &watch;
-    let head =
-        Head { config, weights: &job.model.weights, workers, isa: job.device.isa, progress };
+    let head = Head { config, weights: &job.model.weights, workers, isa: job.device.isa, progress };
     head.score(hidden, &mut targets)?;
     let scores: Vec<_> = next
         .into_iter()

@@ -1,19 +1,21 @@
-//! Weight matrices as they are stored, and where each belongs in a layer.
+//! Weight matrices as files store them, and as layers use them.
 //!
-//! A matrix is `[rows = out features, cols = in features]`, row-major, and computes
-//! `y = W x (+ bias)`. It is owned by this process or lies in a mapped file, whose data need not be
-//! aligned. It knows nothing of the file's format. Values are little-endian as in both formats.
+//! A stored matrix is `[rows = out features, cols = in features]`, row-major, owned by this process or
+//! in a mapped file, whose data need not be aligned; values are little-endian. Layers hold packed
+//! matrices of the same element type. Nothing here knows a file format.
 
 use crate::file::MappedFile;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use ringattn_core::{DType, Elements};
+use ringattn_engine::cpu::Isa;
+use ringattn_engine::cpu::dense::{DenseError, PackedMatrix};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A weight matrix `[rows, cols]`. Clones share the data.
+/// A stored matrix `[rows, cols]`.
 #[derive(Clone, Debug)]
-pub struct Matrix {
+pub(crate) struct Matrix {
     rows: usize,
     cols: usize,
     storage: Storage,
@@ -27,7 +29,7 @@ enum Storage {
 
 impl Matrix {
     /// A matrix of this process; `None` unless there are `rows * cols` elements.
-    pub fn owned(rows: usize, cols: usize, elements: Elements) -> Option<Self> {
+    pub(crate) fn owned(rows: usize, cols: usize, elements: Elements) -> Option<Self> {
         let fits = rows.checked_mul(cols) == Some(elements.view().len());
         fits.then(|| Self { rows, cols, storage: Storage::Owned(Arc::new(elements)) })
     }
@@ -45,34 +47,27 @@ impl Matrix {
         inside.then_some(Self { rows, cols, storage })
     }
 
-    /// Out features.
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-
-    /// In features.
-    pub fn cols(&self) -> usize {
-        self.cols
-    }
-
     /// The type in which the values are stored.
-    pub fn dtype(&self) -> DType {
+    pub(crate) fn dtype(&self) -> DType {
         match &self.storage {
             Storage::Owned(elements) => elements.view().dtype(),
             Storage::Mapped { dtype, .. } => *dtype,
         }
     }
 
-    /// Bytes of the stored values.
-    pub fn byte_len(&self) -> u64 {
-        self.bytes().len() as u64
+    /// The matrix packed for `isa`, in the same element type.
+    pub(crate) fn pack(&self, isa: Isa) -> Result<PackedMatrix, DenseError> {
+        let mut scratch = Vec::new();
+        PackedMatrix::pack(isa, (self.rows, self.cols), self.dtype(), |row, to| {
+            to.copy_from_slice(self.rows_f32(row..row + 1, &mut scratch));
+        })
     }
 
     /// Rows `range` in f32, `[range.len(), cols]`.
     ///
     /// Borrowed in place when they are stored as aligned f32, otherwise widened (exactly) into
     /// `scratch`, whose former content is lost. Rows behind the last are left out.
-    pub fn rows_f32<'a>(&'a self, range: Range<usize>, scratch: &'a mut Vec<f32>) -> &'a [f32] {
+    fn rows_f32<'a>(&'a self, range: Range<usize>, scratch: &'a mut Vec<f32>) -> &'a [f32] {
         let end = range.end.min(self.rows);
         let start = range.start.min(end);
         let row = self.cols * self.dtype().size() as usize;
@@ -135,7 +130,7 @@ pub(crate) fn widen(bytes: &[u8], dtype: DType, out: &mut [f32]) {
 #[derive(Clone, Debug)]
 pub struct Linear {
     /// `[out, in]`.
-    pub weight: Matrix,
+    pub weight: PackedMatrix,
     /// `[out]`.
     pub bias: Option<Vec<f32>>,
 }
@@ -171,13 +166,13 @@ pub struct LayerWeights {
 #[derive(Clone, Debug)]
 pub struct Weights {
     /// Token embedding, `[vocabulary, H]`.
-    pub embedding: Matrix,
+    pub embedding: PackedMatrix,
     /// One entry per layer.
     pub layers: Vec<LayerWeights>,
     /// RMSNorm before the head, `[H]`.
     pub final_norm: Vec<f32>,
     /// Vocabulary head, `[vocabulary, H]`; `None` when it is the embedding.
-    pub head: Option<Matrix>,
+    pub head: Option<PackedMatrix>,
 }
 
 impl Linear {
@@ -201,12 +196,12 @@ impl LayerWeights {
 }
 
 impl Weights {
-    /// Bytes of all values as they are stored, in memory or in a mapped file.
+    /// Bytes of all values in memory.
     pub fn byte_len(&self) -> u64 {
         self.embedding.byte_len()
             + self.layers.iter().map(LayerWeights::byte_len).sum::<u64>()
             + vector_bytes(Some(&self.final_norm))
-            + self.head.as_ref().map_or(0, Matrix::byte_len)
+            + self.head.as_ref().map_or(0, PackedMatrix::byte_len)
     }
 }
 
@@ -229,7 +224,10 @@ mod tests {
             assert_eq!(matrix.rows_f32(1..3, &mut scratch), &expected[700..]);
             assert_eq!(matrix.rows_f32(2..9, &mut scratch), &expected[1400..]);
             assert!(matrix.rows_f32(3..3, &mut scratch).is_empty());
-            assert_eq!(matrix.byte_len(), 2100 * dtype.size());
+            let packed = matrix.pack(Isa::detect()).unwrap();
+            let mut row = vec![0.0; 700];
+            packed.row(2, &mut row).unwrap();
+            assert_eq!(row, expected[1400..]);
         }
         assert!(Matrix::owned(2, 3, Elements::F32(vec![0.0; 5])).is_none());
     }

@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release --example score -- MODEL IDS.json RANKS`
 
+#![allow(clippy::print_stdout, reason = "an example prints")]
+
 use ringattn::RunOptions;
 use ringattn::model::Model;
 use std::error::Error;

@@ -126,6 +126,7 @@ impl Error {
             | Self::Layout(_)
             | Self::Plan(_)
             | Self::KeyPositions { .. } => ErrorKind::Usage,
+            Self::Model(ModelError::Memory { .. } | ModelError::Pack(_)) => ErrorKind::Memory,
             Self::NoTokens | Self::Vocabulary { .. } | Self::Model(_) => ErrorKind::Input,
             Self::MemoryLimit { .. } | Self::OutOfMemory(_) => ErrorKind::Memory,
             Self::Attend(error) => run_kind(error, attend_kind),

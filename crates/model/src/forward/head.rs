@@ -3,7 +3,6 @@
 //! `ln p(t) = logit_t - ln sum_v exp(logit_v)`. The vocabulary is walked in panels; the sum over the
 //! panels is an online log-sum-exp in f64.
 
-use super::dense::multiply;
 use super::layer::DensePassError;
 use super::norm::rms_norm;
 use super::workers::{Scratch, Workers, row_block};
@@ -43,13 +42,16 @@ struct Running {
 
 impl Head<'_> {
     /// Fills in the log-probabilities; row `i` of `hidden` `[rows, H]` predicts `targets[i]`.
-    pub(crate) fn score(&self, hidden: &[f32], targets: &mut [Target]) -> Result<(), DensePassError> {
+    pub(crate) fn score(
+        &self,
+        hidden: &[f32],
+        targets: &mut [Target],
+    ) -> Result<(), DensePassError> {
         let width = self.config.hidden_size;
         let block = row_block(hidden.len() / width);
         let blocks = hidden.chunks(block * width).zip(targets.chunks_mut(block)).collect();
-        self.workers.each(blocks, |(hidden, targets), scratch| {
-            self.score_block(hidden, targets, scratch)
-        })
+        self.workers
+            .each(blocks, |(hidden, targets), scratch| self.score_block(hidden, targets, scratch))
     }
 
     fn score_block(
@@ -68,8 +70,7 @@ impl Head<'_> {
             let len = range.len();
             let logits = Scratch::sized(&mut scratch.wide, targets.len() * len);
             let y = Columns { data: &mut *logits, width: len, first: 0 };
-            let x = (&*normed, targets.len());
-            multiply(head, range.clone(), x, (y, Write::Replace), &mut scratch.weights)?;
+            head.multiply(range.clone(), normed, (y, Write::Replace), &mut scratch.dense)?;
             for ((row, target), logits) in
                 rows.iter_mut().zip(&*targets).zip(logits.chunks_exact(len))
             {

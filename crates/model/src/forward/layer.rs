@@ -96,7 +96,7 @@ impl LayerPass<'_> {
         for (linear_layer, target) in
             [(&layer.q, &mut *block.q), (&layer.k, &mut *block.k), (&layer.v, &mut *block.v)]
         {
-            linear(linear_layer, normed, target, Write::Replace, &mut scratch.weights)?;
+            linear(linear_layer, normed, (target, Write::Replace), &mut scratch.dense)?;
         }
         for (norm, target) in [(&layer.q_norm, &mut *block.q), (&layer.k_norm, &mut *block.k)] {
             if let Some(norm) = norm {
@@ -134,17 +134,17 @@ impl LayerPass<'_> {
         hidden: &mut [f32],
         scratch: &mut Scratch,
     ) -> Result<(), DensePassError> {
-        let weights = &mut scratch.weights;
-        linear(&layer.o, attention, hidden, Write::Add, weights)?;
+        let dense = &mut scratch.dense;
+        linear(&layer.o, attention, (hidden, Write::Add), dense)?;
         let normed = Scratch::sized(&mut scratch.normed, hidden.len());
         rms_norm(hidden, &layer.feed_forward_norm, self.config.rms_norm_eps, normed);
         let wide = hidden.len() / self.config.hidden_size * self.config.intermediate_size;
         let gate = Scratch::sized(&mut scratch.wide, wide);
         let up = Scratch::sized(&mut scratch.up, wide);
-        linear(&layer.gate, normed, gate, Write::Replace, weights)?;
-        linear(&layer.up, normed, up, Write::Replace, weights)?;
+        linear(&layer.gate, normed, (gate, Write::Replace), dense)?;
+        linear(&layer.up, normed, (up, Write::Replace), dense)?;
         silu_multiply(self.isa, gate, up);
-        linear(&layer.down, gate, hidden, Write::Add, weights)?;
+        linear(&layer.down, gate, (hidden, Write::Add), dense)?;
         Ok(self.progress.advance()?)
     }
 }

@@ -1,15 +1,17 @@
 //! The threads of one rank for the dense layers, and the cutting of rows.
 
 use rayon::prelude::*;
+use ringattn_engine::cpu::dense::Workspace;
 use ringattn_engine::cpu::thread_cpu_time;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Rows of a block: large enough that packing a weight costs little, small enough that activations
-/// stay in cache, and several blocks where there are rows for several threads.
+/// Rows of a block: large enough that reading a weight costs little, small enough that activations
+/// stay in cache, several blocks where there are rows for several threads, and a multiple of the
+/// micro-kernel's rows.
 pub(crate) fn row_block(rows: usize) -> usize {
-    rows.div_ceil(8).clamp(16, 256)
+    rows.div_ceil(8).next_multiple_of(12).clamp(12, 252)
 }
 
 /// Threads, reusable scratch memory, and the processor time spent on them.
@@ -28,8 +30,8 @@ pub(crate) struct Scratch {
     pub(crate) wide: Vec<f32>,
     /// Up activations.
     pub(crate) up: Vec<f32>,
-    /// Weights widened to f32.
-    pub(crate) weights: Vec<f32>,
+    /// What a dense product needs.
+    pub(crate) dense: Workspace,
 }
 
 impl Workers {

@@ -13,6 +13,7 @@ use crate::config::{ModelConfig, Parts, Presence, folder};
 use crate::file::{display, io};
 use crate::tokenizer::Tokenizer;
 use crate::weights::{LayerWeights, Linear, Matrix, Weights};
+use ringattn_engine::cpu::Isa;
 use std::path::{Path, PathBuf};
 
 /// A model on disk, loaded: what it computes, its weights, and where its tokenizer is.
@@ -136,12 +137,13 @@ pub(crate) fn assemble<T: Tensors>(
 ) -> Result<Weights, ModelError> {
     let vocabulary = [config.vocab_size, config.hidden_size];
     let embedding = tensors.matrix(Slot::Embedding, vocabulary)?;
+    let isa = Isa::detect();
     let layers = (0..config.layers)
         .map(|layer| assemble_layer(config, parts, layer, &mut tensors))
         .collect::<Result<_, _>>()?;
     let final_norm = tensors.vector(Slot::FinalNorm, config.hidden_size)?;
     let head = if wanted(parts.head, &tensors, Slot::Head) {
-        Some(tensors.matrix(Slot::Head, vocabulary)?)
+        Some(tensors.matrix(Slot::Head, vocabulary)?.pack(isa)?)
     } else if tensors.holds(Slot::Head) {
         // Tied, and yet stored: a copy of the same values is harmless. Of another matrix nobody
         // could say which one is meant (versions of transformers differ).
@@ -160,7 +162,7 @@ pub(crate) fn assemble<T: Tensors>(
         None
     };
     tensors.finish()?;
-    Ok(Weights { embedding, layers, final_norm, head })
+    Ok(Weights { embedding: embedding.pack(isa)?, layers, final_norm, head })
 }
 
 fn assemble_layer<T: Tensors>(
@@ -172,10 +174,10 @@ fn assemble_layer<T: Tensors>(
     let hidden = config.hidden_size;
     let (query, key) = (config.attention.query_width(), config.attention.key_width());
     let feed_forward = config.intermediate_size;
-    let head_dim = config.attention.head_dim();
+    let (head_dim, isa) = (config.attention.head_dim(), Isa::detect());
     let mut linear = |projection, shape: [usize; 2], bias| {
         let slot = Slot::Bias(layer, projection);
-        let weight = tensors.matrix(Slot::Weight(layer, projection), shape)?;
+        let weight = tensors.matrix(Slot::Weight(layer, projection), shape)?.pack(isa)?;
         let wanted = wanted(bias, tensors, slot);
         let bias = wanted.then(|| tensors.vector(slot, shape[0])).transpose()?;
         Ok::<_, ModelError>(Linear { weight, bias })

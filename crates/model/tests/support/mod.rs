@@ -4,6 +4,7 @@
 pub mod gguf;
 
 use half::{bf16, f16};
+use ringattn_engine::cpu::dense::PackedMatrix;
 use ringattn_model::{Model, Weights};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -94,9 +95,12 @@ pub fn folder(config: &Map<String, Value>, weights: &[u8]) -> TempDir {
 /// All weights of a model in f32, by their place.
 pub fn flat(weights: &Weights) -> BTreeMap<String, Vec<f32>> {
     let mut flat = BTreeMap::new();
-    let matrix = |matrix: &ringattn_model::Matrix| {
-        let mut scratch = Vec::new();
-        matrix.rows_f32(0..matrix.rows(), &mut scratch).to_vec()
+    let matrix = |matrix: &PackedMatrix| {
+        let mut values = vec![0.0; matrix.rows() * matrix.cols()];
+        for (row, to) in values.chunks_exact_mut(matrix.cols()).enumerate() {
+            matrix.row(row, to).unwrap();
+        }
+        values
     };
     flat.insert("embedding".to_owned(), matrix(&weights.embedding));
     flat.insert("final_norm".to_owned(), weights.final_norm.clone());
