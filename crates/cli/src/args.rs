@@ -47,7 +47,7 @@ pub(crate) struct ScoreArgs {
     #[arg(long, value_name = "IDS.json", group = "document")]
     pub(crate) tokens: Option<PathBuf>,
     /// Score only the first N tokens
-    #[arg(long, value_name = "N", value_parser = number::count)]
+    #[arg(long, value_name = "N", value_parser = number::count, allow_negative_numbers = true)]
     pub(crate) limit: Option<u64>,
     /// Write a line {"index", "token", "logprob"} per token; `-` writes them to stdout, and the
     /// summary to stderr
@@ -78,7 +78,7 @@ pub(crate) struct AttendArgs {
     #[arg(long, value_name = "L,R", value_parser = lists::window, allow_hyphen_values = true)]
     pub(crate) window: Option<WindowBounds>,
     /// See only the own document: the increasing boundaries of packed documents
-    #[arg(long, value_name = "a,b,...", value_parser = lists::cu_seqlens)]
+    #[arg(long, value_name = "a,b,...", value_parser = lists::cu_seqlens, allow_hyphen_values = true)]
     pub(crate) cu_seqlens: Option<CuSeqlens>,
     /// The factor of q.k [default: 1/sqrt(d)]
     #[arg(long, value_name = "X", value_parser = number::scale, allow_hyphen_values = true)]
@@ -101,25 +101,25 @@ positions, which q and k of different lengths need.";
 #[command(next_help_heading = "Running")]
 pub(crate) struct RunArgs {
     /// Ranks of the ring
-    #[arg(long, value_name = "P", default_value = "1", value_parser = number::ranks)]
+    #[arg(long, value_name = "P", default_value = "1", value_parser = number::ranks, allow_negative_numbers = true)]
     pub(crate) ranks: u32,
     /// Threads of each rank [default: cores / ranks, at least 1]
-    #[arg(long, value_name = "T", value_parser = number::threads)]
+    #[arg(long, value_name = "T", value_parser = number::threads, allow_negative_numbers = true)]
     pub(crate) threads: Option<usize>,
     /// Which rank owns which token
     #[arg(long, default_value = "striped")]
     pub(crate) layout: LayoutName,
     /// The stripe of striped, the chunk of zigzag, in tokens
-    #[arg(long, value_name = "N", value_parser = number::at_least_one)]
+    #[arg(long, value_name = "N", value_parser = number::at_least_one, allow_negative_numbers = true)]
     pub(crate) block: Option<u64>,
     /// Where ranks run: auto is local; local are threads of this process
     #[arg(long, default_value = "auto")]
     pub(crate) engine: Engine,
     /// Give up when a rank that others wait for stands still for so long [default: 30]
-    #[arg(long, value_name = "SECONDS", value_parser = number::seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = number::seconds, allow_negative_numbers = true)]
     pub(crate) timeout: Option<Duration>,
     /// Refuse to start when more memory than this is predicted; 80G, 8e10, 16Gi
-    #[arg(long, value_name = "BYTES", value_parser = number::count)]
+    #[arg(long, value_name = "BYTES", value_parser = number::count, allow_negative_numbers = true)]
     pub(crate) memory_limit: Option<u64>,
     /// Let NaN and infinity reach the rows that see them
     #[arg(long)]
@@ -215,6 +215,11 @@ impl NoCommand {
         let text = self.0.render().to_string();
         match self.0.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Ok(console::result(&text)?),
+            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+                let message = "no command is given, expected score or attend".to_owned();
+                let help = "Usage: ringattn <COMMAND>; for more information, try --help".to_owned();
+                Err(UsageError::Arguments { message, help }.into())
+            }
             _ => {
                 let (message, help) = condense(&text);
                 Err(UsageError::Arguments { message, help }.into())

@@ -1,6 +1,8 @@
 //! Whatever is wrong with an input, an option or an output: one clear error with the right exit
 //! code, soon, without a panic or a huge allocation, and the old output as it was.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends where something is wrong")]
+
 mod cases;
 mod support;
 

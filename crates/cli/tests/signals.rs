@@ -1,5 +1,7 @@
 //! SIGINT and SIGTERM end a long run soon, with their exit code and without a trace.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends where something is wrong")]
+
 mod support;
 
 use std::fs;

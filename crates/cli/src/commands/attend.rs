@@ -74,6 +74,7 @@ fn attend_input<'a>(
     files: &InputFiles,
 ) -> Result<AttendInput<'a>, Failure> {
     let TensorSet { q, k, v, .. } = tensors;
+    dimensions(q)?;
     for other in [k, v] {
         if (other.shape.len(), batch(other)) != (q.shape.len(), batch(q)) {
             dimensions(other)?;

@@ -241,7 +241,7 @@ mod tests {
             ("{'shape': (99999999999999999999,)}", 11),
             ("{'shape': ((1,),)}", 11),
             ("{'fortran_order': 0}", 18),
-            ("{'other': 'x'}", 10),
+            ("{'other': 'x'}", 1),
             ("((((((((", 0),
         ] {
             assert_eq!(Header::parse(text.as_bytes()), Err(at), "{text}");

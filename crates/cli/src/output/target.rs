@@ -71,14 +71,22 @@ fn not_replaceable(metadata: &Metadata) -> Option<&'static str> {
     }
 }
 
-/// Whether `input` is the file of `metadata` or a folder that directly holds it.
+/// Whether `input` is the file of `metadata`, or a model's folder in which it is one of the model's.
 fn holds(input: &Path, metadata: &Metadata) -> bool {
     let same = |other: Metadata| (other.dev(), other.ino()) == (metadata.dev(), metadata.ino());
     match fs::metadata(input) {
         Ok(found) if found.is_dir() => fs::read_dir(input).is_ok_and(|entries| {
-            entries.flatten().any(|entry| fs::metadata(entry.path()).is_ok_and(same))
+            let paths = entries.flatten().map(|entry| entry.path());
+            paths.filter(|path| is_of_model(path)).any(|path| fs::metadata(path).is_ok_and(same))
         }),
         Ok(found) => same(found),
         Err(_) => false,
     }
+}
+
+/// Whether a model is read from files of this name.
+fn is_of_model(path: &Path) -> bool {
+    const NAMES: [&str; 3] = ["config.json", "tokenizer.json", "model.safetensors.index.json"];
+    path.extension().is_some_and(|extension| extension == "safetensors")
+        || path.file_name().is_some_and(|name| NAMES.iter().any(|known| name == *known))
 }

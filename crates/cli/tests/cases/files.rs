@@ -101,7 +101,7 @@ fn headers(table: &mut Table<'_>) {
             "a JSON object of tensors",
         ),
     ] {
-        table.attend(name, with_header(header, 4), (3, says));
+        table.attend(name, with_header(header, 0), (3, says));
     }
     table.attend("deep arrays", with_header(&"[".repeat(100_000), 0), (3, "a JSON object"));
     let deep = format!("{{\"q\":{}", "{\"a\":".repeat(100_000));
