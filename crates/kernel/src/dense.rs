@@ -17,8 +17,9 @@ use ringattn_core::{
 use std::ops::Range;
 use thiserror::Error;
 
-/// Inner elements of a piece at most: a widened panel of them stays in the first cache.
-const DEPTH: usize = 320;
+/// Inner elements of a piece at most: a panel of them stays in the first cache, and a sum of so many
+/// terms loses little.
+const DEPTH: usize = 192;
 /// Rows of W in the widest panel.
 const MAX_PANEL: usize = MAX_LANES * VECTORS;
 /// Floats of the widest micro-tile.

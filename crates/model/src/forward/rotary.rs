@@ -1,7 +1,8 @@
 //! Rotary position embedding by global position (RoPE, 2104.09864), pairs `(i, i + d/2)`.
 //!
 //! `x_i' = x_i cos(t f_i) - x_j sin(t f_i)`, `x_j' = x_j cos(t f_i) + x_i sin(t f_i)` with `j = i + d/2`
-//! at position `t`. Angles are computed in f64, so that long positions keep their precision.
+//! at position `t`. Frequencies and angles `t f_i` are rounded to f32, as in the training and reference
+//! code of these models: angles exact to f64 move log-probabilities by 3e-4 after 2048 tokens.
 
 use ringattn_core::Position;
 
@@ -20,7 +21,8 @@ impl RotaryTable {
         inverse_frequencies: &[f64],
     ) -> Self {
         let turn = |position: Position, frequency: &f64| {
-            let (sine, cosine) = (position.0 as f64 * frequency).sin_cos();
+            let angle = (position.0 as f64 * f64::from(*frequency as f32)) as f32;
+            let (sine, cosine) = f64::from(angle).sin_cos();
             (cosine as f32, sine as f32)
         };
         let turns = positions
