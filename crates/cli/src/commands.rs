@@ -29,40 +29,10 @@ struct Session {
     interrupts: Interrupts,
 }
 
-/// A file that an option names.
-#[derive(Clone, Copy, Debug)]
-struct Named<'a> {
-    option: &'static str,
-    path: &'a Path,
-}
-
 impl Session {
-    /// Opens a temporary for each of `outputs`, which must be different files and no inputs.
-    fn stage<const N: usize>(
-        &self,
-        outputs: [Option<Named<'_>>; N],
-        inputs: &[&Path],
-    ) -> Result<[Option<Staged>; N], Failure> {
-        let mut targets: Vec<(&str, Target)> = Vec::new();
-        for Named { option, path } in outputs.iter().flatten() {
-            if path.as_os_str() == "-" {
-                return Err(UsageError::Dash { option, expected: "file" }.into());
-            }
-            let target = Target::new(path, inputs)?;
-            if let Some((first, _)) = targets.iter().find(|(_, other)| other.path == target.path) {
-                return Err(same_output(first, option, target));
-            }
-            targets.push((option, target));
-        }
-        let mut targets = targets.into_iter();
-        let mut staged = [const { None }; N];
-        for (slot, output) in staged.iter_mut().zip(&outputs) {
-            if output.is_some() {
-                let next = targets.next();
-                *slot = next.map(|(_, target)| self.staging.create(target)).transpose()?;
-            }
-        }
-        Ok(staged)
+    /// A place to open outputs in, none of which may be one of `inputs`.
+    fn outputs<'a>(&'a self, inputs: Vec<&'a Path>) -> Outputs<'a> {
+        Outputs { staging: &self.staging, inputs, targets: Vec::new() }
     }
 
     /// Puts the outputs in place, unless a signal has come.
@@ -72,6 +42,36 @@ impl Session {
     }
 }
 
-fn same_output(first: &'static str, second: &'static str, target: Target) -> Failure {
-    UsageError::SameOutput { first, second, file: target.name }.into()
+/// The outputs of a command, opened one by one before anything is computed.
+struct Outputs<'a> {
+    staging: &'a Staging,
+    inputs: Vec<&'a Path>,
+    /// What is open, with the option that named it.
+    targets: Vec<(&'static str, Target)>,
+}
+
+impl Outputs<'_> {
+    /// Opens a temporary for the file that `option` names.
+    fn open(&mut self, option: &'static str, path: &Path) -> Result<Staged, Failure> {
+        not_stdout(option, path, "file")?;
+        let target = Target::new(path, &self.inputs)?;
+        if let Some((first, _)) = self.targets.iter().find(|(_, other)| other.path == target.path) {
+            let file = target.name;
+            return Err(UsageError::SameOutput { first, second: option, file }.into());
+        }
+        self.targets.push((option, target.clone()));
+        Ok(self.staging.create(target)?)
+    }
+
+    /// Makes sure of the folder that `option` names.
+    fn folder(&self, option: &'static str, path: &Path) -> Result<(), Failure> {
+        not_stdout(option, path, "folder")?;
+        Ok(self.staging.folder(path)?)
+    }
+}
+
+/// Refuses `-` where the result is not text.
+fn not_stdout(option: &'static str, path: &Path, expected: &'static str) -> Result<(), UsageError> {
+    let stdout = path.as_os_str() == "-";
+    if stdout { Err(UsageError::Dash { option, expected }) } else { Ok(()) }
 }

@@ -1,6 +1,6 @@
 //! `attend`: attention over the tensors of one safetensors file or three npy files.
 
-use super::{Named, Session};
+use super::Session;
 use crate::args::{AttendArgs, MaskName};
 use crate::console::{self, Chatter};
 use crate::failure::{Failure, UsageError};
@@ -12,7 +12,7 @@ use crate::run_options::run_options;
 use crate::summary::Summary;
 use ringattn::core::{Documents, Mask, Window};
 use ringattn::{AttendInput, Positions, Tensor};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 pub(super) fn run(args: &AttendArgs, session: &Session) -> Result<(), Failure> {
     let options = run_options(&args.run, &session.interrupts)?;
@@ -21,7 +21,7 @@ pub(super) fn run(args: &AttendArgs, session: &Session) -> Result<(), Failure> {
     let tensors = files.tensors()?;
     say_ignored(&tensors, chatter);
     let input = attend_input(args, &tensors, &files)?;
-    let mut outputs = Outputs::stage(args, session, &files)?;
+    let mut outputs = AttendFiles::open(args, session, &files)?;
 
     let progress = Progress::show(&options.meter, input.queries.tokens(), chatter);
     let attended = ringattn::attend(&input, &options);
@@ -177,7 +177,7 @@ fn positions(tensors: &TensorSet<'_>) -> Result<Option<Positions>, Failure> {
 }
 
 /// The files that the command writes.
-struct Outputs {
+struct AttendFiles {
     tensors: TensorFiles,
     report: Option<Staged>,
 }
@@ -187,28 +187,24 @@ enum TensorFiles {
     Npy { out: Staged, lse: Staged },
 }
 
-impl Outputs {
-    fn stage(args: &AttendArgs, session: &Session, files: &InputFiles) -> Result<Self, Failure> {
-        let inputs: Vec<&Path> = args.inputs.iter().map(PathBuf::as_path).collect();
-        let report = args.run.report.as_deref().map(|path| Named { option: "--report", path });
-        let named = |path| Some(Named { option: "--out", path });
-        if let InputFiles::Safetensors(_) = files {
-            let outputs = [named(&args.out), report];
-            let [Some(out), report] = session.stage(outputs, &inputs)? else {
-                return Err(UsageError::Dash { option: "--out", expected: "file" }.into());
-            };
-            return Ok(Self { tensors: TensorFiles::Safetensors(out), report });
-        }
-        if args.out.as_os_str() == "-" {
-            return Err(UsageError::Dash { option: "--out", expected: "folder" }.into());
-        }
-        session.staging.folder(&args.out)?;
-        let (out, lse) = (args.out.join("out.npy"), args.out.join("lse.npy"));
-        let outputs = [named(&out), named(&lse), report];
-        let [Some(out), Some(lse), report] = session.stage(outputs, &inputs)? else {
-            return Err(UsageError::Dash { option: "--out", expected: "folder" }.into());
+impl AttendFiles {
+    fn open(args: &AttendArgs, session: &Session, files: &InputFiles) -> Result<Self, Failure> {
+        let inputs = args.inputs.iter().map(PathBuf::as_path).collect();
+        let mut outputs = session.outputs(inputs);
+        let tensors = match files {
+            InputFiles::Safetensors(_) => {
+                TensorFiles::Safetensors(outputs.open("--out", &args.out)?)
+            }
+            InputFiles::Npy(_) => {
+                outputs.folder("--out", &args.out)?;
+                let out = outputs.open("--out", &args.out.join("out.npy"))?;
+                let lse = outputs.open("--out", &args.out.join("lse.npy"))?;
+                TensorFiles::Npy { out, lse }
+            }
         };
-        Ok(Self { tensors: TensorFiles::Npy { out, lse }, report })
+        let report = args.run.report.as_deref();
+        let report = report.map(|path| outputs.open("--report", path)).transpose()?;
+        Ok(Self { tensors, report })
     }
 
     /// All files with what they are called in the summary.

@@ -1,6 +1,6 @@
 //! `score`: log-probabilities of a document under a model.
 
-use super::{Named, Session};
+use super::Session;
 use crate::args::ScoreArgs;
 use crate::console;
 use crate::failure::Failure;
@@ -13,7 +13,7 @@ use crate::summary::Summary;
 use ringattn::ScoreOutput;
 use ringattn::model::Model;
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::PathBuf;
 
 pub(super) fn run(args: &ScoreArgs, session: &Session) -> Result<(), Failure> {
     let options = run_options(&args.run, &session.interrupts)?;
@@ -21,9 +21,10 @@ pub(super) fn run(args: &ScoreArgs, session: &Session) -> Result<(), Failure> {
     let document = Document::open(args)?;
     let to_stdout = args.out.as_deref().is_some_and(|path| path.as_os_str() == "-");
     let scores_file = args.out.as_deref().filter(|_| !to_stdout);
-    let outputs = [named("--out", scores_file), named("--report", args.run.report.as_deref())];
-    let [mut scores_file, mut report_file] =
-        session.stage(outputs, &[&args.model, document.path()])?;
+    let mut outputs = session.outputs(vec![&args.model, &document.path]);
+    let mut scores_file = scores_file.map(|path| outputs.open("--out", path)).transpose()?;
+    let report_file = args.run.report.as_deref();
+    let mut report_file = report_file.map(|path| outputs.open("--report", path)).transpose()?;
 
     let model = Model::open(&args.model).map_err(ringattn::Error::from)?;
     session.interrupts.check()?;
@@ -67,10 +68,6 @@ pub(super) fn run(args: &ScoreArgs, session: &Session) -> Result<(), Failure> {
     Ok(())
 }
 
-fn named<'a>(option: &'static str, path: Option<&'a Path>) -> Option<Named<'a>> {
-    path.map(|path| Named { option, path })
-}
-
 /// Writes the scores to stdout until they end or nobody reads them any more.
 fn stream(output: &ScoreOutput) -> Result<(), OutputError> {
     let mut stdout = BufWriter::new(io::stdout().lock());
@@ -83,7 +80,7 @@ fn stream(output: &ScoreOutput) -> Result<(), OutputError> {
 /// The file of the document, and the ids when it holds them.
 struct Document {
     file: MappedFile,
-    path: std::path::PathBuf,
+    path: PathBuf,
     ids: Option<Vec<u32>>,
 }
 
@@ -97,10 +94,6 @@ impl Document {
             text::read(&file)?;
         }
         Ok(Self { file, path, ids })
-    }
-
-    fn path(&self) -> &Path {
-        &self.path
     }
 
     /// The ids, by the model's tokenizer when the document is a text.
