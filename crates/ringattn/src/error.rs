@@ -6,6 +6,7 @@ use ringattn_engine::EngineError;
 use ringattn_engine::cpu::{CpuError, KernelError};
 use ringattn_model::{DensePassError, ModelError, ScoreError};
 use ringattn_plan::{LayoutError, PlanError};
+use std::io;
 use thiserror::Error;
 
 /// Why there is no result.
@@ -127,11 +128,22 @@ impl Error {
             | Self::Plan(_)
             | Self::KeyPositions { .. } => ErrorKind::Usage,
             Self::Model(ModelError::Memory { .. } | ModelError::Pack(_)) => ErrorKind::Memory,
-            Self::NoTokens | Self::Vocabulary { .. } | Self::Model(_) => ErrorKind::Input,
+            Self::NoTokens | Self::Vocabulary { .. } => ErrorKind::Input,
+            Self::Model(error) => model_kind(error),
             Self::MemoryLimit { .. } | Self::OutOfMemory(_) => ErrorKind::Memory,
             Self::Attend(error) => run_kind(error, attend_kind),
             Self::Score(error) => run_kind(error, score_kind),
         }
+    }
+}
+
+fn model_kind(error: &ModelError) -> ErrorKind {
+    match error {
+        ModelError::Memory { .. } => ErrorKind::Memory,
+        ModelError::Io { source, .. } if source.kind() == io::ErrorKind::OutOfMemory => {
+            ErrorKind::Memory
+        }
+        _ => ErrorKind::Input,
     }
 }
 
