@@ -133,6 +133,33 @@ fn beyond_the_trained_context_there_is_one_warning() {
 }
 
 #[test]
+fn text_is_scored_like_its_tokens() {
+    let sandbox = Sandbox::new();
+    for file in ["config.json", "model.safetensors"] {
+        fs::copy(fixture("tiny-llama3").join(file), sandbox.path(file)).unwrap();
+    }
+    let tokenizer = r#"{"version": "1.0", "added_tokens": [], "normalizer": null,
+        "truncation": {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0},
+        "padding": null, "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null,
+        "decoder": null, "model": {"type": "WordLevel", "unk_token": "?",
+        "vocab": {"?": 0, "the": 7, "ring": 80, "turns": 255}}}"#;
+    sandbox.write("tokenizer.json", tokenizer);
+    let text = sandbox.write("text.txt", "the ring turns\nthe other ring");
+    let ids = sandbox.write("ids.json", "[7, 80, 255, 7, 0, 80]");
+    let (model, out) = (sandbox.arg(""), sandbox.arg("scores.jsonl"));
+    let score = |option: &str, document: &str, limit: &str| {
+        let args = ["score", &model, option, document, "--out", &out, "--limit", limit];
+        ringattn(&args);
+        fs::read_to_string(&out).unwrap()
+    };
+    let lines = score("--file", &text, "100");
+    assert_eq!(lines, score("--tokens", &ids, "100"));
+    assert_eq!(scores(&lines, &[7, 80, 255, 7, 0, 80]).len(), 5);
+    let first: Vec<_> = lines.lines().take(3).collect();
+    assert_eq!(score("--file", &text, "4").lines().collect::<Vec<_>>(), first);
+}
+
+#[test]
 fn help_has_an_example() {
     for command in ["score", "attend"] {
         let help = ringattn(&[command, "--help"]);
