@@ -29,8 +29,25 @@ def score(ringattn, model, tokens, ranks, layout, folder):
     return [row["logprob"] for row in rows], json.load(open(report))
 
 
+def check_tokens(ringattn, model, fixtures, folder):
+    """Every text of smollm2-tokens.json must get the ids of the model's own tokenizer."""
+    rows = json.load(open(f"{fixtures}/smollm2-tokens.json"))
+    for row in rows:
+        document = f"{folder}/document.txt"
+        open(document, "w", newline="").write(row["text"])
+        command = [ringattn, "score", model, "--file", document, "--out", "-", "--quiet"]
+        run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        # The first token has no score; a document without tokens is refused.
+        assert run.returncode == (0 if row["tokens"] else 3), row
+        ids = [json.loads(line)["token"] for line in run.stdout.splitlines()]
+        assert ids == row["tokens"][1:], (row, ids)
+    print(f"{len(rows)} texts: the ids of the model's own tokenizer")
+
+
 def main():
     ringattn, model, fixtures = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        check_tokens(ringattn, model, fixtures, folder)
     reference = json.load(open(f"{fixtures}/gpl3-2048.logprobs.json"))
     expected, first, worst = reference["next_token_logprob"], None, [0.0, 0.0, 0.0]
     with tempfile.TemporaryDirectory() as folder:
