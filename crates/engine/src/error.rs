@@ -1,4 +1,4 @@
-//! Why a run ended without a result.
+//! Why a run ended without a result. Texts leave out the rank, which whoever starts ranks names.
 
 use crate::backend::Tensor;
 use ringattn_comm::CommError;
@@ -12,7 +12,7 @@ pub enum EngineError<E: std::error::Error> {
     #[error(transparent)]
     Comm(#[from] CommError),
     /// The device failed.
-    #[error("rank {rank}, step {step}: {source}")]
+    #[error("step {step}: {source}")]
     Backend {
         /// The rank.
         rank: Rank,
@@ -22,7 +22,7 @@ pub enum EngineError<E: std::error::Error> {
         source: E,
     },
     /// A NaN or an infinity that a query sees, or in a query that sees something.
-    #[error("{tensor} holds a NaN or an infinity at token {position} (rank {rank})")]
+    #[error("{tensor} holds a NaN or an infinity at token {position}")]
     NonFiniteInput {
         /// Which input.
         tensor: Tensor,
@@ -32,7 +32,7 @@ pub enum EngineError<E: std::error::Error> {
         position: Position,
     },
     /// Finite inputs whose logits or sums exceed f32.
-    #[error("attention overflows f32 at query token {position} (rank {rank})")]
+    #[error("attention overflows f32 at query token {position}")]
     Overflow {
         /// Who computed it.
         rank: Rank,
@@ -40,7 +40,7 @@ pub enum EngineError<E: std::error::Error> {
         position: Position,
     },
     /// The plan uses a block that the rank does not hold: the plan is wrong.
-    #[error("rank {rank}, step {step}: the plan uses a block that is not held")]
+    #[error("step {step}: the plan uses a block that is not held")]
     NotHeld {
         /// The rank.
         rank: Rank,
@@ -48,7 +48,7 @@ pub enum EngineError<E: std::error::Error> {
         step: u32,
     },
     /// A measured count differs from the plan's.
-    #[error("rank {rank}: {what} is {actual}, the plan says {expected}", what = law.what,
+    #[error("{what} is {actual}, the plan says {expected}", what = law.what,
             actual = law.actual, expected = law.expected)]
     Law {
         /// The rank.

@@ -9,7 +9,7 @@ use crate::finite::{self, NonFinite};
 use crate::measured::{Law, Measured};
 use ringattn_comm::{Communicator, ReceiveRequest, SendRequest, Tag};
 use ringattn_core::{Interval, Message, Rank, Slot};
-use ringattn_plan::{BlockId, Expectation, Plan, Step, expect};
+use ringattn_plan::{BlockId, Expectation, Plan, Prepared, Step, expect};
 use std::collections::BTreeMap;
 
 /// The tag of K,V blocks.
@@ -26,8 +26,9 @@ pub struct RankPlan<'a> {
 
 impl<'a> RankPlan<'a> {
     /// The part of `rank`.
-    pub fn new(plan: &'a Plan, rank: Rank) -> Self {
-        Self { plan, rank, steps: plan.steps(rank).collect(), expectation: expect(plan, rank) }
+    pub fn new(prepared: &Prepared<'a>, rank: Rank) -> Self {
+        let steps = prepared.steps(rank).collect();
+        Self { plan: prepared.plan(), rank, steps, expectation: expect(prepared, rank) }
     }
 
     /// The whole plan.

@@ -11,7 +11,7 @@ use ringattn_core::{
 };
 use ringattn_engine::cpu::{CpuBackend, CpuBlock, CpuError, CpuQueries, Isa, Kernel, KernelError};
 use ringattn_engine::{EngineError, Job, Measured, NonFinite, RankPlan, run};
-use ringattn_plan::{Expectation, Layout, Plan, PlanError, Problem, Schedule};
+use ringattn_plan::{Expectation, Layout, Plan, PlanError, Prepared, Problem, Schedule};
 use std::time::Duration;
 use thiserror::Error;
 
@@ -47,6 +47,11 @@ impl LayerPlans {
         &self.plans
     }
 
+    /// All of them, ready to be walked by every rank.
+    pub fn prepare(&self) -> Vec<Prepared<'_>> {
+        self.plans.iter().map(Plan::prepare).collect()
+    }
+
     /// The plan of each layer, by index into [`LayerPlans::plans`].
     pub fn of_layer(&self) -> &[usize] {
         &self.of_layer
@@ -77,6 +82,8 @@ pub struct ScoreJob<'a> {
     pub tokens: &'a [u32],
     /// The plans of its layers.
     pub plans: &'a LayerPlans,
+    /// The same, prepared.
+    pub prepared: &'a [Prepared<'a>],
     /// Where and how to compute.
     pub device: Device,
     /// What to do about values that are not finite.
@@ -157,7 +164,7 @@ pub enum ScoreError {
         vocabulary: usize,
     },
     /// A log-probability that is not finite.
-    #[error("the log-probability of token {position} is not finite (rank {rank})")]
+    #[error("the log-probability of token {position} is not finite")]
     NonFinite {
         /// The rank that computed it.
         rank: Rank,
@@ -180,7 +187,7 @@ pub fn score_rank<C: Communicator>(
     let start = |source| ScoreError::Threads { threads, source };
     let workers = Workers::new(threads).map_err(start)?;
     let watch = comm.progress();
-    let plans: Vec<_> = job.plans.plans.iter().map(|plan| RankPlan::new(plan, rank)).collect();
+    let plans: Vec<_> = job.prepared.iter().map(|plan| RankPlan::new(plan, rank)).collect();
     let Some(layout) = job.plans.plans.first().map(Plan::query_layout) else {
         return Err(ScoreError::OutOfMemory(OutOfMemory { bytes: 0 }));
     };

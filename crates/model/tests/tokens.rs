@@ -6,7 +6,6 @@ mod support;
 
 use ringattn_model::Model;
 use serde_json::Value;
-use std::path::Path;
 use support::gguf::{Gguf, Meta, text, tiny};
 use support::*;
 

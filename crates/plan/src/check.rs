@@ -126,8 +126,9 @@ pub enum CheckError {
 /// # Errors
 /// The first property that does not hold.
 pub fn check(plan: &Plan) -> Result<Proof, CheckError> {
+    let prepared = plan.prepare();
     let steps: Vec<Vec<Step>> =
-        plan.key_layout().ranks().map(|r| plan.steps(r).collect()).collect();
+        plan.key_layout().ranks().map(|rank| prepared.steps(rank).collect()).collect();
     check_steps(plan, &steps)
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The engine measures the same quantities where they happen; the two must agree (the law).
 
-use crate::plan::Plan;
+use crate::plan::Prepared;
 use crate::step::BlockId;
 use ringattn_core::Rank;
 use std::ops::AddAssign;
@@ -36,12 +36,13 @@ impl AddAssign for Expectation {
 }
 
 /// The rank's counts, by walking its steps.
-pub fn expect(plan: &Plan, rank: Rank) -> Expectation {
+pub fn expect(prepared: &Prepared<'_>, rank: Rank) -> Expectation {
+    let plan = prepared.plan();
     let own = plan.block_bytes(BlockId(rank));
     let mut result =
         Expectation { resident_kv_bytes: own, peak_kv_bytes: own, ..Expectation::default() };
     let mut visiting = 0;
-    for step in plan.steps(rank) {
+    for step in prepared.steps(rank) {
         if let Some(block) = step.attend {
             result.pairs += plan.pairs(rank, block);
         }

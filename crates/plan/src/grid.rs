@@ -38,9 +38,10 @@ impl fmt::Display for Plan {
             write!(f, " {step:>width$}")?;
         }
         writeln!(f)?;
+        let prepared = self.prepare();
         for rank in self.key_layout().ranks() {
             write!(f, "{:>1$} |", rank.0, last.max(4))?;
-            for step in self.steps(rank) {
+            for step in prepared.steps(rank) {
                 write!(f, " {:>width$}", cell(&step))?;
             }
             writeln!(f)?;

@@ -20,7 +20,7 @@ mod visibility;
 pub use check::{CheckError, Proof, RankProof, check, check_steps};
 pub use expect::{Expectation, expect};
 pub use layout::{Layout, LayoutError, LayoutKind, Run};
-pub use plan::{Plan, PlanError, Schedule};
+pub use plan::{Plan, PlanError, Prepared, Schedule};
 pub use problem::{Problem, ProblemError};
 pub use segment::{BlockOrder, Segment};
 pub use step::{BlockId, Step, Transfer};

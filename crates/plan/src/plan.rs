@@ -2,7 +2,7 @@
 
 use crate::layout::Layout;
 use crate::problem::{Problem, ProblemError};
-use crate::ring;
+use crate::ring::{self, Reaches};
 use crate::step::{BlockId, Step};
 use ringattn_core::Rank;
 use thiserror::Error;
@@ -113,10 +113,31 @@ impl Plan {
         self.key_layout.count(block.0) * self.problem.kv_bytes_per_token()
     }
 
+    /// Works out what the steps of all ranks have in common.
+    pub fn prepare(&self) -> Prepared<'_> {
+        match self.schedule {
+            Schedule::RingPassKv => Prepared { plan: self, reaches: Reaches::new(self) },
+        }
+    }
+}
+
+/// A plan that is ready to be walked, by any number of ranks.
+#[derive(Clone, Debug)]
+pub struct Prepared<'a> {
+    plan: &'a Plan,
+    reaches: Reaches,
+}
+
+impl<'a> Prepared<'a> {
+    /// The plan.
+    pub fn plan(&self) -> &'a Plan {
+        self.plan
+    }
+
     /// The rank's steps, made as they are asked for.
     pub fn steps(&self, rank: Rank) -> impl Iterator<Item = Step> + '_ {
-        match self.schedule {
-            Schedule::RingPassKv => ring::steps(self, rank),
+        match self.plan.schedule {
+            Schedule::RingPassKv => ring::steps(self.plan, &self.reaches, rank),
         }
     }
 }

@@ -53,9 +53,10 @@ fn every_small_plan_is_proved() {
                 for mask in masks(len) {
                     let problem = problem(len, mask);
                     let plan = Plan::new(problem, layout.clone(), Schedule::RingPassKv).unwrap();
+                    let prepared = plan.prepare();
                     let proof = check(&plan).unwrap_or_else(|e| panic!("{e}\n{plan}"));
                     for (rank, proved) in (0..).map(Rank).zip(&proof.ranks) {
-                        let expected = expect(&plan, rank);
+                        let expected = expect(&prepared, rank);
                         assert_eq!(proved.peak_kv_bytes, expected.peak_kv_bytes, "{plan}");
                         assert_eq!(proved.sent_bytes, expected.sent_bytes, "{plan}");
                         assert_eq!(proved.received_bytes, expected.received_bytes, "{plan}");
@@ -89,7 +90,7 @@ fn causal_pairs_follow_the_closed_forms() {
             Plan::new(problem(n * p, Mask::Causal), layout, Schedule::RingPassKv).unwrap()
         };
         for r in 0..p {
-            let pairs = |kind| expect(&plan(kind), Rank(r as u32)).pairs;
+            let pairs = |kind| expect(&plan(kind).prepare(), Rank(r as u32)).pairs;
             assert_eq!(pairs(LayoutKind::Contiguous), n * n * r + n * (n + 1) / 2);
             assert_eq!(pairs(LayoutKind::Striped), p * n * (n - 1) / 2 + (r + 1) * n);
             assert_eq!(pairs(LayoutKind::Zigzag), n * (p * n + 1) / 2);
@@ -105,8 +106,9 @@ fn the_traffic_law_holds() {
         let problem = problem(n * u64::from(p), Mask::Causal);
         let whole = problem.kv_bytes();
         let plan = Plan::new(problem, layout, Schedule::RingPassKv).unwrap();
+        let prepared = plan.prepare();
         for rank in (0..p).map(Rank) {
-            let expected = expect(&plan, rank);
+            let expected = expect(&prepared, rank);
             assert_eq!(expected.resident_kv_bytes * 4, whole);
             assert_eq!(expected.received_bytes * 4, whole * 3);
             assert_eq!(expected.hops, 3);

@@ -17,7 +17,8 @@ fn plan() -> Plan {
 
 fn refused(spoil: impl Fn(&mut Vec<Vec<Step>>)) -> CheckError {
     let plan = plan();
-    let mut steps: Vec<Vec<Step>> = (0..3).map(|r| plan.steps(Rank(r)).collect()).collect();
+    let mut steps: Vec<Vec<Step>> =
+        (0..3).map(|r| plan.prepare().steps(Rank(r)).collect()).collect();
     check_steps(&plan, &steps).unwrap();
     spoil(&mut steps);
     check_steps(&plan, &steps).unwrap_err()

@@ -8,13 +8,13 @@ use crate::tensor::Tensor;
 use ringattn_comm::Communicator;
 use ringattn_core::{
     Attention, AttentionShape, DType, Elements, Interval, Mask, NaturalLog, Position,
-    QueryIntervals, Rank, try_filled,
+    QueryIntervals, try_filled,
 };
 use ringattn_engine::cpu::{CpuBackend, CpuBlock, CpuQueries, Kernel};
-use ringattn_engine::{Job, Measured, RankPlan, run};
-use ringattn_plan::{Plan, Problem, Schedule, expect};
+use ringattn_engine::{Job, RankPlan, run};
+use ringattn_plan::{Plan, Prepared, Problem, Schedule};
 use serde::Serialize;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What to attend.
 #[derive(Clone, Debug)]
@@ -74,24 +74,22 @@ pub fn attend(
     let head_dim = plan.problem().shape.head_dim();
     let scale = input.softmax_scale.unwrap_or_else(|| 1.0 / (head_dim as f64).sqrt());
     check_memory(&plan, options)?;
-    let total: u64 = plan.key_layout().ranks().map(|rank| expect(&plan, rank).pairs).sum();
-    options.meter.start(total);
+    options.meter.start(u64::try_from(plan.problem().pairs()).unwrap_or(u64::MAX));
     let start = Instant::now();
-    let results = launch(options, |comm| attend_rank(input, (&plan, scale), options, &comm))?;
+    let prepared = plan.prepare();
+    let results = launch(options, |comm| attend_rank(input, (&prepared, scale), options, &comm))?;
     let output = gather(&plan, &results)?;
     let wall = start.elapsed();
-    let records: Vec<_> = plan.key_layout().ranks().zip(&results).map(record(&plan)).collect();
+    let records: Vec<_> = results.into_iter().map(|result| result.record).collect();
     let result = AttendResult { queries: plan.problem().queries, softmax_scale: scale };
     let headline = Headline { command: "attend", options, plan: &plan, layers: 1 };
     Ok((output, Report::new(&headline, &records, wall, result)))
 }
 
-fn record(plan: &Plan) -> impl Fn((Rank, &(Attention, Measured))) -> RankRecord + '_ {
-    move |(rank, (_, measured))| RankRecord {
-        measured: *measured,
-        expected: expect(plan, rank),
-        dense: std::time::Duration::ZERO,
-    }
+/// What one rank found.
+struct RankResult {
+    attention: Attention,
+    record: RankRecord,
 }
 
 fn plan(input: &AttendInput<'_>, options: &RunOptions) -> Result<Plan, Error> {
@@ -159,12 +157,13 @@ fn check_memory(plan: &Plan, options: &RunOptions) -> Result<(), Error> {
 
 fn attend_rank<C: Communicator>(
     input: &AttendInput<'_>,
-    (plan, scale): (&Plan, f64),
+    (prepared, scale): (&Prepared<'_>, f64),
     options: &RunOptions,
     comm: &C,
-) -> Result<(Attention, Measured), AttendError> {
-    let (rank, problem) = (comm.rank(), plan.problem());
-    let rank_plan = RankPlan::new(plan, rank);
+) -> Result<RankResult, AttendError> {
+    let (rank, plan) = (comm.rank(), prepared.plan());
+    let problem = plan.problem();
+    let rank_plan = RankPlan::new(prepared, rank);
     let device = options.device();
     let kernel = Kernel::new(device.isa, device.threads)?;
     let backend = CpuBackend::new(kernel, problem.shape, scale as f32);
@@ -181,11 +180,13 @@ fn attend_rank<C: Communicator>(
     let attended = |pairs| options.meter.add(pairs);
     let non_finite = options.non_finite;
     let job = Job { plan: &rank_plan, queries: &queries, block, non_finite, attended: &attended };
-    Ok(run(&job, &backend, comm)?)
+    let (attention, measured) = run(&job, &backend, comm)?;
+    let expected = *rank_plan.expectation();
+    Ok(RankResult { attention, record: RankRecord { measured, expected, dense: Duration::ZERO } })
 }
 
 /// Puts the ranks' rows back into the order of positions, heads first.
-fn gather(plan: &Plan, results: &[(Attention, Measured)]) -> Result<AttendOutput, Error> {
+fn gather(plan: &Plan, results: &[RankResult]) -> Result<AttendOutput, Error> {
     let shape = plan.problem().shape;
     let (heads, head_dim) = (shape.query_heads(), shape.head_dim());
     let total = plan.problem().queries as usize;
@@ -194,7 +195,7 @@ fn gather(plan: &Plan, results: &[(Attention, Measured)]) -> Result<AttendOutput
         lse: try_filled(total * heads, 0.0)?,
     };
     let layout = plan.query_layout();
-    for (rank, (attention, _)) in layout.ranks().zip(results) {
+    for (rank, RankResult { attention, .. }) in layout.ranks().zip(results) {
         let rows = layout.count(rank) as usize;
         for (slot, position) in layout.positions(rank).enumerate() {
             for head in 0..heads {

@@ -47,10 +47,12 @@ pub fn score(
     let plans = LayerPlans::new(model, &layout)?;
     check_memory(model, tokens.len() as u64, options)?;
     options.meter.start(tokens.len() as u64 * plans.of_layer().len() as u64);
+    let prepared = plans.prepare();
     let job = ScoreJob {
         model,
         tokens,
         plans: &plans,
+        prepared: &prepared,
         device: options.device(),
         non_finite: options.non_finite,
     };

@@ -57,9 +57,10 @@ pub(crate) fn ring(
 ) -> Result<Gathered, RunError<EngineError<CpuError>>> {
     let problem = plan.problem();
     let shape = problem.shape;
+    let prepared = plan.prepare();
     let results = local::run(plan.world_size(), Duration::from_secs(60), |comm| {
         let rank = comm.rank();
-        let rank_plan = RankPlan::new(plan, rank);
+        let rank_plan = RankPlan::new(&prepared, rank);
         let kernel = Kernel::new(Isa::detect(), 1).unwrap();
         let backend = CpuBackend::new(kernel, shape, scale(shape));
         let data = shard(&whole.q, shape.query_width(), plan.query_layout(), rank);
