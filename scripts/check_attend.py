@@ -1,9 +1,9 @@
 """Attends q, k, v of a real model's layer over many rings and compares with dense float64 attention.
 
-usage: check_attend.py RINGATTN gpl3-layer15-4096.safetensors
+usage: check_attend.py RINGATTN gpl3-layer15-{512,4096}.safetensors
 
-The file holds q [9,4096,64], k and v [3,4096,64] after RoPE, and `out`, `lse` of causal attention in
-float64; logits reach 30 and values 7. torch in float32 is within 3.7e-6 of it. Needs numpy and
+The file holds q [9,L,64], k and v [3,L,64] after RoPE, and `out`, `lse` of causal attention in float64;
+logits reach 30 and values 7. torch in float32 is within 3.7e-6 of it at L = 4096. Needs numpy and
 safetensors.
 """
 

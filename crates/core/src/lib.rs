@@ -23,6 +23,6 @@ pub use logarithm::{Log2, NaturalLog};
 pub use mask::{Documents, Mask, MaskError, QueryIntervals, Window};
 pub use memory::{OutOfMemory, try_filled, try_reserved};
 pub use message::{Message, MessageError};
-pub use partial::{Attention, Partial};
+pub use partial::{Attention, MergeError, Partial};
 pub use progress::{Interrupted, Progress, Unwatched};
 pub use shape::{AttentionShape, ShapeError};

@@ -21,9 +21,3 @@ impl Log2 {
         NaturalLog((f64::from(self.0) * LN_2 + f64::from(factor).ln()) as f32)
     }
 }
-
-impl From<Log2> for NaturalLog {
-    fn from(value: Log2) -> Self {
-        Self((f64::from(value.0) * LN_2) as f32)
-    }
-}

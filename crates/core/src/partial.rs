@@ -8,6 +8,7 @@
 //! `lse = (m + log2 z) ln 2`; a row that saw nothing gives `out = 0`, `lse = -inf`.
 
 use crate::{AttentionShape, Log2, NaturalLog, OutOfMemory, try_filled};
+use thiserror::Error;
 
 /// The states of all query rows of one rank.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,6 +21,17 @@ pub struct Partial {
     pub z: Vec<f32>,
     /// Weighted sums of values, `[rows, Hq, d]`.
     pub y: Vec<f32>,
+}
+
+/// States that do not belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("cannot merge a state of {} rows ({:?}) into one of {} rows ({:?})",
+        actual.0, actual.1, expected.0, expected.1)]
+pub struct MergeError {
+    /// Rows and shape of the state that was to take in the other.
+    pub expected: (usize, AttentionShape),
+    /// Those of the other.
+    pub actual: (usize, AttentionShape),
 }
 
 /// The result of attention for the query rows of one rank.
@@ -59,8 +71,13 @@ impl Partial {
 
     /// Folds `other` into `self`; `self` is the first operand of every sum.
     ///
-    /// Both must hold the same rows and heads; rows of `other` beyond that are left out.
-    pub fn merge(&mut self, other: &Self) {
+    /// # Errors
+    /// When the two are states of different rows or shapes; nothing is changed then.
+    pub fn merge(&mut self, other: &Self) -> Result<(), MergeError> {
+        if (self.shape, self.rows) != (other.shape, other.rows) {
+            let (expected, actual) = ((self.rows, self.shape), (other.rows, other.shape));
+            return Err(MergeError { expected, actual });
+        }
         let head_dim = self.shape.head_dim();
         for row in 0..self.rows {
             for head in 0..self.shape.query_heads() {
@@ -79,6 +96,7 @@ impl Partial {
                 }
             }
         }
+        Ok(())
     }
 
     /// `out = y / z` in place of `y`, and `lse`.
@@ -120,7 +138,7 @@ mod tests {
 
     fn merged(first: &Partial, second: &Partial) -> Partial {
         let mut result = first.clone();
-        result.merge(second);
+        result.merge(second).unwrap();
         result
     }
 

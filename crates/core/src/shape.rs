@@ -27,6 +27,14 @@ pub enum ShapeError {
         /// Head dimension.
         head_dim: usize,
     },
+    /// A token of Q, K or V beyond what memory can address.
+    #[error("a token of {heads} heads of dimension {head_dim} is too large")]
+    TooLarge {
+        /// The more numerous heads.
+        heads: usize,
+        /// Head dimension.
+        head_dim: usize,
+    },
     /// Key heads that do not divide the query heads.
     #[error("{key_heads} key heads do not divide {query_heads} query heads")]
     Group {
@@ -41,13 +49,17 @@ impl AttentionShape {
     /// `Hq` query heads over `Hk` key heads of dimension `d`.
     ///
     /// # Errors
-    /// When one of them is 0 or `Hk` does not divide `Hq`.
+    /// When one of them is 0, `Hk` does not divide `Hq`, or a token is too large to address.
     pub fn new(query_heads: usize, key_heads: usize, head_dim: usize) -> Result<Self, ShapeError> {
         if query_heads == 0 || key_heads == 0 || head_dim == 0 {
             return Err(ShapeError::Zero { query_heads, key_heads, head_dim });
         }
         if !query_heads.is_multiple_of(key_heads) {
             return Err(ShapeError::Group { query_heads, key_heads });
+        }
+        // Key heads divide the query heads, so that they are no more than these.
+        if query_heads.checked_mul(head_dim).is_none_or(|width| width > isize::MAX as usize / 8) {
+            return Err(ShapeError::TooLarge { heads: query_heads, head_dim });
         }
         Ok(Self { query_heads, key_heads, head_dim })
     }

@@ -109,11 +109,6 @@ impl CpuBackend {
         let problem = Problem { shape, softmax_scale };
         Self { kernel, problem }
     }
-
-    /// The kernel.
-    pub fn kernel(&self) -> &Kernel {
-        &self.kernel
-    }
 }
 
 impl Backend for CpuBackend {

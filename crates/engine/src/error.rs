@@ -2,7 +2,7 @@
 
 use crate::backend::Tensor;
 use ringattn_comm::CommError;
-use ringattn_core::{Position, Rank};
+use ringattn_core::{DType, Position, Rank};
 use thiserror::Error;
 
 /// Why a rank could not finish; `E` is the backend's own error.
@@ -22,12 +22,14 @@ pub enum EngineError<E: std::error::Error> {
         source: E,
     },
     /// A NaN or an infinity that a query sees, or in a query that sees something.
-    #[error("{tensor} holds a NaN or an infinity at token {position}")]
+    #[error("{tensor} holds {} at token {position}", bad(*dtype))]
     NonFiniteInput {
         /// Which input.
         tensor: Tensor,
         /// Who holds it.
         rank: Rank,
+        /// The type in which the tensor is kept; a finite number may be too large for it.
+        dtype: DType,
         /// The token.
         position: Position,
     },
@@ -56,4 +58,14 @@ pub enum EngineError<E: std::error::Error> {
         /// What differs.
         law: crate::measured::Law,
     },
+}
+
+/// What is wrong with a number that is not finite in `dtype`.
+fn bad(dtype: DType) -> String {
+    match dtype {
+        DType::F32 => "a NaN or an infinity".to_owned(),
+        DType::Bf16 | DType::F16 => {
+            format!("a NaN, an infinity or a number too large for {dtype}")
+        }
+    }
 }

@@ -5,7 +5,7 @@
 use crate::backend::{Backend, Tensor};
 use crate::error::EngineError;
 use crate::run::{Job, RankPlan};
-use ringattn_core::{Interval, Position, Slot};
+use ringattn_core::{DType, Interval, Position, Slot};
 
 /// What to do about a NaN or an infinity that a query sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,12 +28,13 @@ pub(crate) fn check_inputs<B: Backend>(
         if rows.is_empty() {
             continue;
         }
-        let (layout, matters) = match tensor {
-            Tensor::Query => (plan.query_layout(), seeing(rank_plan, &rows)),
-            Tensor::Key | Tensor::Value => (plan.key_layout(), seen(rank_plan, &rows)),
+        let kv_dtype = plan.problem().kv_dtype;
+        let (layout, matters, dtype) = match tensor {
+            Tensor::Query => (plan.query_layout(), seeing(rank_plan, &rows), DType::F32),
+            Tensor::Key | Tensor::Value => (plan.key_layout(), seen(rank_plan, &rows), kv_dtype),
         };
         if let Some(position) = matters.and_then(|slot| layout.position(rank, slot)) {
-            return Err(EngineError::NonFiniteInput { tensor, rank, position });
+            return Err(EngineError::NonFiniteInput { tensor, rank, dtype, position });
         }
     }
     Ok(())

@@ -33,7 +33,7 @@ fn what_a_query_sees_must_be_finite() {
             let RunError::Rank { culprit, error } = error else { panic!("{error}") };
             let owner = Rank(position as u32 % 3);
             assert_eq!(culprit, owner);
-            let named = matches!(error, EngineError::NonFiniteInput { tensor: t, rank, position: p }
+            let named = matches!(error, EngineError::NonFiniteInput { tensor: t, rank, position: p, .. }
                 if t == tensor && rank == owner && p == Position(position as u64));
             assert!(named, "{error}");
         }

@@ -82,7 +82,7 @@ fn partial_states_merge() {
         for part in [300..500, 0..300] {
             let mut state = case.identity();
             case.absorb(&kernel, part, &mut state);
-            whole.merge(&state);
+            whole.merge(&state).unwrap();
         }
         case.check(whole, &format!("{} merged", kernel.isa()));
     }

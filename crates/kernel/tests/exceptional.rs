@@ -129,7 +129,7 @@ fn poison_survives_later_blocks_and_merges() {
             let (mut first, mut second) = (dirty.identity(), dirty.identity());
             dirty.absorb(&kernel, 0..300, &mut first);
             dirty.absorb(&kernel, 300..600, &mut second);
-            first.merge(&second);
+            first.merge(&second).unwrap();
             for row in 0..120 {
                 assert_eq!(is_poisoned(&forward, 0, row), sees(row), "{} {row}", kernel.isa());
                 assert_eq!(is_poisoned(&first, 0, row), sees(row), "{} {row}", kernel.isa());

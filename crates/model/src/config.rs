@@ -72,8 +72,8 @@ pub(crate) struct Parts {
     pub(crate) head: Presence,
 }
 
-/// Largest values that are believed. The largest published dense models stay below a quarter of
-/// each; the product of any three fits in 64 bits.
+/// Largest values that are believed. The largest published dense models stay well below all but the
+/// head dimension.
 pub(crate) mod limits {
     /// Layers.
     pub(crate) const LAYERS: u64 = 4096;
@@ -81,8 +81,8 @@ pub(crate) mod limits {
     pub(crate) const WIDTH: u64 = 1 << 20;
     /// Heads of one layer.
     pub(crate) const HEADS: u64 = 1 << 14;
-    /// Dimension of one head.
-    pub(crate) const HEAD_DIM: u64 = 1 << 12;
+    /// Dimension of one head: what the kernel's tiles hold.
+    pub(crate) const HEAD_DIM: u64 = 256;
     /// Vocabulary.
     pub(crate) const VOCABULARY: u64 = 1 << 24;
     /// Windows, contexts and anything else counted in tokens.

@@ -18,6 +18,7 @@ use thiserror::Error;
 /// The plans of a model's layers: one for each different window.
 #[derive(Clone, Debug)]
 pub struct LayerPlans {
+    layout: Layout,
     plans: Vec<Plan>,
     of_layer: Vec<usize>,
 }
@@ -39,7 +40,12 @@ impl LayerPlans {
                 plans.push(Plan::new(problem(model, layout, window), layout.clone(), SCHEDULE)?);
             }
         }
-        Ok(Self { plans, of_layer })
+        Ok(Self { layout: layout.clone(), plans, of_layer })
+    }
+
+    /// Which rank owns which token.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
     }
 
     /// The different plans; at least one for a model with layers.
@@ -173,14 +179,15 @@ pub enum ScoreError {
     },
 }
 
-/// Runs the rank's part of the job; `layer_done` is called with the rank's tokens after each layer.
+/// Runs the rank's part of the job; `part_done` is called with the rank's tokens after each layer and
+/// after the vocabulary head.
 ///
 /// # Errors
 /// When a peer, the device or memory fails, and when values are not finite.
 pub fn score_rank<C: Communicator>(
     job: &ScoreJob<'_>,
     comm: &C,
-    layer_done: &(dyn Fn(u64) + Sync),
+    part_done: &(dyn Fn(u64) + Sync),
 ) -> Result<RankScores, ScoreError> {
     let rank = comm.rank();
     let (config, threads) = (&job.model.config, job.device.threads);
@@ -188,10 +195,10 @@ pub fn score_rank<C: Communicator>(
     let workers = Workers::new(threads).map_err(start)?;
     let watch = comm.progress();
     let plans: Vec<_> = job.prepared.iter().map(|plan| RankPlan::new(plan, rank)).collect();
-    let Some(layout) = job.plans.plans.first().map(Plan::query_layout) else {
-        return Err(ScoreError::OutOfMemory(OutOfMemory { bytes: 0 }));
-    };
-    let rotary = RotaryTable::new(layout.positions(rank), &config.rope.inverse_frequencies);
+    let layout = job.plans.layout();
+    let frequencies = &config.rope.inverse_frequencies;
+    let tokens = layout.count(rank) as usize;
+    let rotary = RotaryTable::new(layout.positions(rank), tokens, frequencies)?;
     let pass = LayerPass {
         config,
         rotary: &rotary,
@@ -218,9 +225,10 @@ pub fn score_rank<C: Communicator>(
         measured += counted;
         expected += *plan.expectation();
         pass.feed_forward(weights, &output.out, &mut hidden)?;
-        layer_done(rows as u64);
+        part_done(rows as u64);
     }
     let scores = predict(job, layout, (&hidden, &workers), comm)?;
+    part_done(rows as u64);
     Ok(RankScores { rank, scores, measured, expected, dense: workers.busy() })
 }
 

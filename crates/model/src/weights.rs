@@ -10,7 +10,6 @@ use half::{bf16, f16};
 use ringattn_core::{DType, Elements};
 use ringattn_engine::cpu::Isa;
 use ringattn_engine::cpu::dense::{DenseError, PackedMatrix};
-use std::ops::Range;
 use std::sync::Arc;
 
 /// A stored matrix `[rows, cols]`.
@@ -59,17 +58,17 @@ impl Matrix {
     pub(crate) fn pack(&self, isa: Isa) -> Result<PackedMatrix, DenseError> {
         let mut scratch = Vec::new();
         PackedMatrix::pack(isa, (self.rows, self.cols), self.dtype(), |row, to| {
-            to.copy_from_slice(self.rows_f32(row..row + 1, &mut scratch));
+            to.copy_from_slice(self.row_f32(row, &mut scratch));
         })
     }
 
-    /// Rows `range` in f32, `[range.len(), cols]`.
+    /// Row `index` in f32; empty behind the last.
     ///
-    /// Borrowed in place when they are stored as aligned f32, otherwise widened (exactly) into
-    /// `scratch`, whose former content is lost. Rows behind the last are left out.
-    fn rows_f32<'a>(&'a self, range: Range<usize>, scratch: &'a mut Vec<f32>) -> &'a [f32] {
-        let end = range.end.min(self.rows);
-        let start = range.start.min(end);
+    /// Borrowed in place when it is stored as aligned f32, otherwise widened (exactly) into `scratch`,
+    /// whose former content is lost.
+    fn row_f32<'a>(&'a self, index: usize, scratch: &'a mut Vec<f32>) -> &'a [f32] {
+        let end = (index + 1).min(self.rows);
+        let start = index.min(end);
         let row = self.cols * self.dtype().size() as usize;
         let bytes = &self.bytes()[start * row..end * row];
         if self.dtype() == DType::F32
@@ -221,9 +220,9 @@ mod tests {
             let expected: Vec<f32> = (0..2100).map(|i| elements.view().get(i)).collect();
             let matrix = Matrix::owned(3, 700, elements).unwrap();
             let mut scratch = vec![7.0; 3];
-            assert_eq!(matrix.rows_f32(1..3, &mut scratch), &expected[700..]);
-            assert_eq!(matrix.rows_f32(2..9, &mut scratch), &expected[1400..]);
-            assert!(matrix.rows_f32(3..3, &mut scratch).is_empty());
+            assert_eq!(matrix.row_f32(1, &mut scratch), &expected[700..1400]);
+            assert_eq!(matrix.row_f32(2, &mut scratch), &expected[1400..]);
+            assert!(matrix.row_f32(3, &mut scratch).is_empty());
             let packed = matrix.pack(Isa::detect()).unwrap();
             let mut row = vec![0.0; 700];
             packed.row(2, &mut row).unwrap();

@@ -12,6 +12,11 @@ use ringattn_core::{Position, Rank};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use thiserror::Error;
 
+/// The longest sequence that is walked.
+const MAX_TOKENS: u64 = 1 << 28;
+/// The most ranks that are walked.
+const MAX_RANKS: u32 = 1024;
+
 /// What [`check`] found, per rank in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proof {
@@ -39,6 +44,14 @@ pub struct RankProof {
 /// Why a plan is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CheckError {
+    /// More than a walk can prove in sensible time and memory.
+    #[error("a plan of {tokens} tokens over {ranks} ranks is too large to be walked")]
+    TooLarge {
+        /// Query or key tokens, the more.
+        tokens: u64,
+        /// Ranks.
+        ranks: u32,
+    },
     /// A position with no owner, or several.
     #[error("the {layout} layout gives position {position} to {owners} ranks")]
     Ownership {
@@ -126,6 +139,10 @@ pub enum CheckError {
 /// # Errors
 /// The first property that does not hold.
 pub fn check(plan: &Plan) -> Result<Proof, CheckError> {
+    let (tokens, ranks) = (plan.problem().keys.max(plan.problem().queries), plan.world_size());
+    if tokens > MAX_TOKENS || ranks > MAX_RANKS {
+        return Err(CheckError::TooLarge { tokens, ranks });
+    }
     let prepared = plan.prepare();
     let steps: Vec<Vec<Step>> =
         plan.key_layout().ranks().map(|rank| prepared.steps(rank).collect()).collect();

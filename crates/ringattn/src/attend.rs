@@ -7,8 +7,8 @@ use crate::report::{Headline, RankRecord, Report};
 use crate::tensor::Tensor;
 use ringattn_comm::Communicator;
 use ringattn_core::{
-    Attention, AttentionShape, DType, Elements, Interval, Mask, NaturalLog, Position,
-    QueryIntervals, try_filled,
+    Attention, AttentionShape, DType, Interval, Mask, NaturalLog, Position, QueryIntervals,
+    try_filled,
 };
 use ringattn_engine::cpu::{CpuBackend, CpuBlock, CpuQueries, Kernel};
 use ringattn_engine::{Job, RankPlan, run};
@@ -43,6 +43,9 @@ pub struct Positions {
     /// One for each key.
     pub keys: Vec<u64>,
 }
+
+/// The largest position: what lies behind it must still be a number.
+const MAX_POSITION: u64 = i64::MAX as u64;
 
 /// The result of attention.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,7 +85,8 @@ pub fn attend(
     let wall = start.elapsed();
     let records: Vec<_> = results.into_iter().map(|result| result.record).collect();
     let result = AttendResult { queries: plan.problem().queries, softmax_scale: scale };
-    let headline = Headline { command: "attend", options, plan: &plan, layers: 1 };
+    let mask = input.mask.to_string();
+    let headline = Headline { command: "attend", options, plan: &plan, mask, layers: 1 };
     Ok((output, Report::new(&headline, &records, wall, result)))
 }
 
@@ -125,6 +129,10 @@ fn plan(input: &AttendInput<'_>, options: &RunOptions) -> Result<Plan, Error> {
 /// The mask over positions as one over indices: an increasing list of key positions turns each
 /// interval of positions into one of indices.
 fn by_index(mask: &Mask, positions: &Positions) -> Result<Mask, Error> {
+    let mut all = positions.queries.iter().chain(&positions.keys);
+    if let Some(&position) = all.find(|&&position| position > MAX_POSITION) {
+        return Err(Error::Position { position, limit: MAX_POSITION });
+    }
     for (index, pair) in positions.keys.windows(2).enumerate() {
         if pair[1] < pair[0] {
             let (previous, actual) = (pair[0], pair[1]);
@@ -145,14 +153,13 @@ fn by_index(mask: &Mask, positions: &Positions) -> Result<Mask, Error> {
 
 /// Refuses before the start when the buffers of all ranks exceed the limit.
 fn check_memory(plan: &Plan, options: &RunOptions) -> Result<(), Error> {
-    let (problem, Some(limit)) = (plan.problem(), options.memory_limit) else { return Ok(()) };
+    let problem = plan.problem();
     let f32_size = 4_u64;
     let rows = problem.queries.saturating_mul(f32_size);
     // Queries, the state's y, and the gathered output; m, z and lse of both.
     let wide = rows.saturating_mul(3 * problem.shape.query_width() as u64);
     let narrow = rows.saturating_mul(4 * problem.shape.query_heads() as u64);
-    let predicted = wide.saturating_add(narrow).saturating_add(problem.kv_bytes());
-    if predicted > limit { Err(Error::MemoryLimit { predicted, limit }) } else { Ok(()) }
+    options.check_memory(wide.saturating_add(narrow).saturating_add(problem.kv_bytes()))
 }
 
 fn attend_rank<C: Communicator>(
@@ -168,11 +175,7 @@ fn attend_rank<C: Communicator>(
     let kernel = Kernel::new(device.isa, device.threads)?;
     let backend = CpuBackend::new(kernel, problem.shape, scale as f32);
     let rows = plan.query_layout().count(rank) as usize;
-    let data = match input.queries.shard(plan.query_layout(), rank, DType::F32)? {
-        Elements::F32(data) => data,
-        // Not reached: the shard was asked for in f32.
-        Elements::Bf16(_) | Elements::F16(_) => Vec::new(),
-    };
+    let data = input.queries.gather(plan.query_layout(), rank)?;
     let queries = CpuQueries { data, rows };
     let keys = input.keys.shard(plan.key_layout(), rank, problem.kv_dtype)?;
     let values = input.values.shard(plan.key_layout(), rank, problem.kv_dtype)?;

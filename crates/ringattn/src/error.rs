@@ -47,6 +47,14 @@ pub enum Error {
         /// The entry.
         actual: u64,
     },
+    /// A position too large to count with.
+    #[error("position {position} is beyond the largest, {limit}")]
+    Position {
+        /// The position.
+        position: u64,
+        /// The largest there can be.
+        limit: u64,
+    },
     /// No token to score.
     #[error("the document has no tokens: there is nothing to score")]
     NoTokens,
@@ -126,8 +134,8 @@ impl Error {
             | Self::Mask(_)
             | Self::Layout(_)
             | Self::Plan(_)
-            | Self::KeyPositions { .. } => ErrorKind::Usage,
-            Self::Model(ModelError::Memory { .. } | ModelError::Pack(_)) => ErrorKind::Memory,
+            | Self::KeyPositions { .. }
+            | Self::Position { .. } => ErrorKind::Usage,
             Self::NoTokens | Self::Vocabulary { .. } => ErrorKind::Input,
             Self::Model(error) => model_kind(error),
             Self::MemoryLimit { .. } | Self::OutOfMemory(_) => ErrorKind::Memory,
@@ -139,7 +147,7 @@ impl Error {
 
 fn model_kind(error: &ModelError) -> ErrorKind {
     match error {
-        ModelError::Memory { .. } => ErrorKind::Memory,
+        ModelError::Memory { .. } | ModelError::Pack(_) => ErrorKind::Memory,
         ModelError::Io { source, .. } if source.kind() == io::ErrorKind::OutOfMemory => {
             ErrorKind::Memory
         }

@@ -29,5 +29,5 @@ pub use attend::{AttendInput, AttendOutput, AttendResult, Positions, attend};
 pub use error::{AttendError, Error, ErrorKind};
 pub use options::{Meter, RunOptions, StuckHook};
 pub use report::{Balance, LawReport, Overlap, RankReport, Report};
-pub use score::{ScoreOutput, ScoreResult, score};
+pub use score::{ScoreOutput, ScoreResult, open_model, score};
 pub use tensor::{Tensor, TensorError};

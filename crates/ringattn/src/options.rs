@@ -1,5 +1,6 @@
 //! How to run: ranks, threads, layout, deadlines, and how to watch and stop a run.
 
+use crate::error::Error;
 use crate::host;
 use ringattn_comm::{CommError, StopSignal, local};
 use ringattn_core::Rank;
@@ -10,6 +11,9 @@ use ringattn_plan::{Layout, LayoutError, LayoutKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+/// Bytes that a thread of a rank works in: packed keys and values, tiles, a panel of logits.
+const WORKSPACE: u64 = 3 << 20;
 
 /// Called when ranks do not end although the run has, with the cause and these ranks.
 pub type StuckHook = Arc<dyn Fn(&CommError, &[Rank]) + Send + Sync>;
@@ -67,6 +71,14 @@ impl RunOptions {
 
     pub(crate) fn device(&self) -> Device {
         Device { isa: self.isa, threads: self.threads_per_rank() }
+    }
+
+    /// Refuses a run for which `buffers` bytes and the workspaces of all threads exceed the limit.
+    pub(crate) fn check_memory(&self, buffers: u64) -> Result<(), Error> {
+        let Some(limit) = self.memory_limit else { return Ok(()) };
+        let threads = u64::from(self.ranks).saturating_mul(self.threads_per_rank() as u64);
+        let predicted = buffers.saturating_add(threads.saturating_mul(WORKSPACE));
+        if predicted > limit { Err(Error::MemoryLimit { predicted, limit }) } else { Ok(()) }
     }
 
     pub(crate) fn layout(&self, len: u64) -> Result<Layout, LayoutError> {

@@ -30,7 +30,7 @@ pub struct Report<R> {
     pub block: u64,
     /// The schedule's name.
     pub schedule: String,
-    /// The mask; of several (layers with and without a window) the first layer's.
+    /// The mask over positions; of several (layers with and without a window) the first layer's.
     pub mask: String,
     /// Attentions in all, one after another.
     pub layers: usize,
@@ -118,8 +118,10 @@ pub struct RankReport {
 pub struct Balance {
     /// Of the pairs.
     pub pairs_max_over_mean: f64,
-    /// Of the processor seconds of attention.
+    /// Of the processor seconds.
     pub compute_max_over_mean: f64,
+    /// Of the processor seconds of attention alone.
+    pub attention_max_over_mean: f64,
 }
 
 /// Transfers against the waits that they caused.
@@ -144,6 +146,8 @@ pub(crate) struct Headline<'a> {
     pub(crate) options: &'a RunOptions,
     /// The plan of the first layer.
     pub(crate) plan: &'a Plan,
+    /// The mask over positions.
+    pub(crate) mask: String,
     pub(crate) layers: usize,
 }
 
@@ -154,7 +158,7 @@ impl<R> Report<R> {
         wall: Duration,
         result: R,
     ) -> Self {
-        let Headline { command, options, plan, layers } = *headline;
+        let Headline { command, options, plan, layers, .. } = *headline;
         let problem = plan.problem();
         let layout = plan.key_layout();
         let total = |count: fn(&RankRecord) -> Duration| -> f64 {
@@ -174,7 +178,7 @@ impl<R> Report<R> {
             layout: options.layout.to_string(),
             block: layout.segments().first().map_or(1, |segment| segment.block),
             schedule: plan.schedule().to_string(),
-            mask: problem.mask.to_string(),
+            mask: headline.mask.clone(),
             layers,
             tokens: problem.keys,
             q_heads: problem.shape.query_heads(),
@@ -197,6 +201,9 @@ impl<R> Report<R> {
                     records.iter().map(|r| r.measured.counts.pairs as f64),
                 ),
                 compute_max_over_mean: max_over_mean(
+                    records.iter().map(|r| (r.measured.compute + r.dense).as_secs_f64()),
+                ),
+                attention_max_over_mean: max_over_mean(
                     records.iter().map(|r| r.measured.compute.as_secs_f64()),
                 ),
             },

@@ -7,7 +7,19 @@ use crate::report::{Headline, RankRecord, Report};
 use ringattn_model::{LayerPlans, Model, ScoreJob, TokenScore, score_rank};
 use ringattn_plan::Plan;
 use serde::Serialize;
+use std::path::Path;
 use std::time::Instant;
+
+/// Opens a model, unless its files alone exceed the memory limit.
+///
+/// # Errors
+/// As for [`Model::open`], and when the limit is exceeded.
+pub fn open_model(path: &Path, options: &RunOptions) -> Result<Model, Error> {
+    if options.memory_limit.is_some() {
+        options.check_memory(Model::stored_bytes(path)?)?;
+    }
+    Ok(Model::open(path)?)
+}
 
 /// The scores of a document.
 #[derive(Clone, Debug)]
@@ -43,10 +55,18 @@ pub fn score(
     options: &RunOptions,
 ) -> Result<(ScoreOutput, Report<ScoreResult>), Error> {
     check_tokens(model, tokens)?;
+    if model.isa() != options.isa {
+        return Err(Error::Mismatch {
+            what: "the instruction set that the weights are packed for",
+            expected: options.isa.to_string(),
+            actual: model.isa().to_string(),
+        });
+    }
     let layout = options.layout(tokens.len() as u64)?;
     let plans = LayerPlans::new(model, &layout)?;
     check_memory(model, tokens.len() as u64, options)?;
-    options.meter.start(tokens.len() as u64 * plans.of_layer().len() as u64);
+    // The layers, and the vocabulary head as one more.
+    options.meter.start(tokens.len() as u64 * (plans.of_layer().len() as u64 + 1));
     let prepared = plans.prepare();
     let job = ScoreJob {
         model,
@@ -68,7 +88,9 @@ pub fn score(
     scores.sort_unstable_by_key(|score| score.position);
     let output = ScoreOutput { summary: summary(model, tokens, &scores), scores };
     let plan = first_plan(&plans);
-    let headline = Headline { command: "score", options, plan, layers: plans.of_layer().len() };
+    let mask = plan.problem().mask.to_string();
+    let headline =
+        Headline { command: "score", options, plan, mask, layers: plans.of_layer().len() };
     let report = Report::new(&headline, &records, wall, output.summary.clone());
     Ok((output, report))
 }
@@ -90,7 +112,7 @@ fn check_tokens(model: &Model, tokens: &[u32]) -> Result<(), Error> {
 }
 
 fn summary(model: &Model, tokens: &[u32], scores: &[TokenScore]) -> ScoreResult {
-    let total: f64 = scores.iter().map(|score| score.logprob).sum();
+    let total = scores.iter().fold(0.0, |total, score| total + score.logprob);
     let mean_nll = (!scores.is_empty()).then(|| -total / scores.len() as f64);
     let beyond = model.config.trained_context.is_some_and(|trained| tokens.len() as u64 > trained);
     ScoreResult {
@@ -104,12 +126,10 @@ fn summary(model: &Model, tokens: &[u32], scores: &[TokenScore]) -> ScoreResult 
 
 /// Refuses before the start when weights and activations of all ranks exceed the limit.
 fn check_memory(model: &Model, tokens: u64, options: &RunOptions) -> Result<(), Error> {
-    let Some(limit) = options.memory_limit else { return Ok(()) };
     let config = &model.config;
     let (query, key) = (config.attention.query_width(), config.attention.key_width());
     // Per token: the residual, Q, K, V, the state, and the cosines and sines of RoPE.
     let per_token = config.hidden_size + 2 * query + 2 * key + config.attention.head_dim();
     let activations = tokens.saturating_mul(4 * per_token as u64);
-    let predicted = model.weight_bytes().saturating_add(activations);
-    if predicted > limit { Err(Error::MemoryLimit { predicted, limit }) } else { Ok(()) }
+    options.check_memory(model.weight_bytes().saturating_add(activations))
 }

@@ -87,7 +87,12 @@ impl<'a> Tensor<'a> {
         }
     }
 
-    fn gather<T: PlainElement>(&self, layout: &Layout, rank: Rank) -> Result<Vec<T>, OutOfMemory> {
+    /// The rank's rows as `[slots, heads, d]`, converted to `T`.
+    pub(crate) fn gather<T: PlainElement>(
+        &self,
+        layout: &Layout,
+        rank: Rank,
+    ) -> Result<Vec<T>, OutOfMemory> {
         let slots = layout.count(rank) as usize;
         let mut elements = try_reserved(slots * self.heads * self.head_dim)?;
         for position in layout.positions(rank) {

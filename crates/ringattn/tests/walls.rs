@@ -22,7 +22,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("ringattn-cli", &["ringattn"]),
 ];
 
-/// Files that may hold `unsafe`; everywhere else the crate root or the module forbids it.
+/// Files that may hold `unsafe`.
 const UNSAFE: &[&str] =
     &["crates/kernel/src/", "crates/model/src/file.rs", "crates/cli/src/input/mapped.rs"];
 

@@ -96,7 +96,12 @@ impl LayerPass<'_> {
         for (linear_layer, target) in
             [(&layer.q, &mut *block.q), (&layer.k, &mut *block.k), (&layer.v, &mut *block.v)]
         {
-            linear(linear_layer, normed, (target, Write::Replace), &mut scratch.dense)?;
+            linear(
+                linear_layer,
+                normed,
+                (target, Write::Replace),
+                (&mut scratch.dense, self.progress),
+            )?;
         }
         for (norm, target) in [(&layer.q_norm, &mut *block.q), (&layer.k_norm, &mut *block.k)] {
             if let Some(norm) = norm {
@@ -105,7 +110,7 @@ impl LayerPass<'_> {
         }
         self.rotary.apply(block.first, block.q, self.config.attention.query_width());
         self.rotary.apply(block.first, block.k, self.config.attention.key_width());
-        Ok(self.progress.advance()?)
+        Ok(())
     }
 
     /// Output projection and SwiGLU feed-forward, both added to `hidden` `[rows, H]`; `attention` is
@@ -134,17 +139,17 @@ impl LayerPass<'_> {
         hidden: &mut [f32],
         scratch: &mut Scratch,
     ) -> Result<(), DensePassError> {
-        let dense = &mut scratch.dense;
-        linear(&layer.o, attention, (hidden, Write::Add), dense)?;
+        let (dense, progress) = (&mut scratch.dense, self.progress);
+        linear(&layer.o, attention, (hidden, Write::Add), (&mut *dense, progress))?;
         let normed = Scratch::sized(&mut scratch.normed, hidden.len());
         rms_norm(hidden, &layer.feed_forward_norm, self.config.rms_norm_eps, normed);
         let wide = hidden.len() / self.config.hidden_size * self.config.intermediate_size;
         let gate = Scratch::sized(&mut scratch.wide, wide);
         let up = Scratch::sized(&mut scratch.up, wide);
-        linear(&layer.gate, normed, (gate, Write::Replace), dense)?;
-        linear(&layer.up, normed, (up, Write::Replace), dense)?;
+        linear(&layer.gate, normed, (gate, Write::Replace), (&mut *dense, progress))?;
+        linear(&layer.up, normed, (up, Write::Replace), (&mut *dense, progress))?;
         silu_multiply(self.isa, gate, up);
-        linear(&layer.down, gate, (hidden, Write::Add), dense)?;
-        Ok(self.progress.advance()?)
+        linear(&layer.down, gate, (hidden, Write::Add), (&mut *dense, progress))?;
+        Ok(())
     }
 }

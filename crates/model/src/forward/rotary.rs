@@ -4,7 +4,7 @@
 //! at position `t`. Frequencies and angles `t f_i` are rounded to f32, as in the training and reference
 //! code of these models: angles exact to f64 move log-probabilities by 3e-4 after 2048 tokens.
 
-use ringattn_core::Position;
+use ringattn_core::{OutOfMemory, Position, try_reserved};
 
 /// Cosines and sines of a rank's positions.
 pub(crate) struct RotaryTable {
@@ -15,20 +15,23 @@ pub(crate) struct RotaryTable {
 }
 
 impl RotaryTable {
-    /// The table for these positions, one row each.
+    /// The table for these positions, `rows` of them.
     pub(crate) fn new(
         positions: impl Iterator<Item = Position>,
+        rows: usize,
         inverse_frequencies: &[f64],
-    ) -> Self {
+    ) -> Result<Self, OutOfMemory> {
         let turn = |position: Position, frequency: &f64| {
             let angle = (position.0 as f64 * f64::from(*frequency as f32)) as f32;
             let (sine, cosine) = f64::from(angle).sin_cos();
             (cosine as f32, sine as f32)
         };
-        let turns = positions
-            .flat_map(|position| inverse_frequencies.iter().map(move |f| turn(position, f)))
-            .collect();
-        Self { half: inverse_frequencies.len(), turns }
+        let half = inverse_frequencies.len();
+        let mut turns = try_reserved(rows.saturating_mul(half))?;
+        for position in positions {
+            turns.extend(inverse_frequencies.iter().map(|f| turn(position, f)));
+        }
+        Ok(Self { half, turns })
     }
 
     /// Turns every head of rows `first ..` in `x`, `[rows, width]` with heads of `d` elements.
@@ -51,7 +54,8 @@ mod tests {
 
     #[test]
     fn turns_by_the_global_position() {
-        let table = RotaryTable::new([Position(0), Position(3)].into_iter(), &[1.0, 0.5]);
+        let table =
+            RotaryTable::new([Position(0), Position(3)].into_iter(), 2, &[1.0, 0.5]).unwrap();
         let mut x = [1.0, 2.0, 3.0, 4.0, 1.0, 2.0, 3.0, 4.0];
         table.apply(0, &mut x, 4);
         assert_eq!(x[..4], [1.0, 2.0, 3.0, 4.0]);

@@ -21,7 +21,7 @@ use candle_core::CpuStorage;
 use candle_core::quantized::GgmlDType;
 use header::{Storage, TensorInfo};
 use rayon::prelude::*;
-use ringattn_core::{AttentionShape, Elements};
+use ringattn_core::{AttentionShape, Elements, OutOfMemory, try_filled};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -220,13 +220,10 @@ fn name(slot: Slot) -> String {
 }
 
 fn zeros(len: usize, what: &str) -> Result<Vec<f32>, ModelError> {
-    let mut values = Vec::new();
-    values.try_reserve_exact(len).map_err(|_| ModelError::Memory {
+    try_filled(len, 0.0).map_err(|OutOfMemory { bytes }| ModelError::Memory {
         what: format!("tensor `{}`", shorten(what)),
-        bytes: len as u64 * 4,
-    })?;
-    values.resize(len, 0.0);
-    Ok(values)
+        bytes,
+    })
 }
 
 /// Rows of `cols` values: row `2i + j` of each head becomes row `j * d/2 + i`.

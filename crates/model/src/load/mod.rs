@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 pub struct Model {
     /// Sizes, heads, windows, rotary frequencies.
     pub config: ModelConfig,
-    /// All tensors. Those that are mapped are read from the file when first used.
+    /// All tensors, packed in memory.
     pub weights: Weights,
     source: Source,
 }
@@ -36,9 +36,8 @@ enum Source {
 impl Model {
     /// Opens a GGUF file, or a Hugging Face folder with `config.json` and safetensors.
     ///
-    /// Safetensors and unquantised GGUF tensors stay in the mapped file, which must not be changed
-    /// while the model is in use; quantised ones are widened to f32 now, on the threads of the
-    /// current rayon pool.
+    /// The files are mapped while they are read and must not be changed meanwhile. Tensors are packed
+    /// for this machine's instruction set in the element type of the file; quantised ones become f32.
     ///
     /// # Errors
     /// For anything unsound or unsupported, before any allocation larger than the file warrants.
@@ -77,9 +76,34 @@ impl Model {
         }
     }
 
-    /// Bytes of all weights as they are stored, in memory or in a mapped file.
+    /// Bytes of all weights in memory.
     pub fn weight_bytes(&self) -> u64 {
         self.weights.byte_len()
+    }
+
+    /// The instruction set that the weights are packed for.
+    pub fn isa(&self) -> Isa {
+        self.weights.embedding.isa()
+    }
+
+    /// Bytes of the weight files at `path`, without reading them: a model takes at least as many.
+    ///
+    /// # Errors
+    /// When there is no such file or folder.
+    pub fn stored_bytes(path: &Path) -> Result<u64, ModelError> {
+        let failed = |source| ModelError::Io { file: path.display().to_string(), source };
+        let metadata = std::fs::metadata(path).map_err(failed)?;
+        if !metadata.is_dir() {
+            return Ok(metadata.len());
+        }
+        let mut bytes = 0_u64;
+        for entry in std::fs::read_dir(path).map_err(failed)? {
+            let file = entry.map_err(failed)?.path();
+            if file.extension().is_some_and(|extension| extension == "safetensors") {
+                bytes = bytes.saturating_add(std::fs::metadata(&file).map_err(failed)?.len());
+            }
+        }
+        Ok(bytes)
     }
 }
 
