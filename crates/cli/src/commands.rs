@@ -5,7 +5,7 @@ mod score;
 
 use crate::args::Command;
 use crate::failure::{Failure, UsageError};
-use crate::output::{Staged, Staging, Target};
+use crate::output::{OutputError, Staged, Staging, Target};
 use crate::signals::Interrupts;
 use std::path::Path;
 
@@ -35,8 +35,16 @@ impl Session {
         Outputs { staging: &self.staging, inputs, targets: Vec::new() }
     }
 
-    /// Puts the outputs in place, unless a signal has come.
-    fn commit(&self, files: Vec<Staged>) -> Result<(), Failure> {
+    /// Lets `tell` write to stdout, then puts the outputs in place, unless a signal has come.
+    fn commit(
+        &self,
+        mut files: Vec<Staged>,
+        tell: impl FnOnce() -> Result<(), OutputError>,
+    ) -> Result<(), Failure> {
+        // A full disk shows here, a full stdout in `tell`: both while the old outputs are in place.
+        files.iter_mut().try_for_each(Staged::make_durable)?;
+        self.interrupts.check()?;
+        tell()?;
         self.interrupts.check()?;
         Ok(self.staging.commit(files)?)
     }

@@ -23,7 +23,7 @@ pub(crate) enum Failure {
     #[error(transparent)]
     Run(#[from] ringattn::Error),
     /// A signal came.
-    #[error("stopped by {signal}; nothing was written")]
+    #[error("stopped by {signal}")]
     Stopped { signal: Signal },
     /// The system gave no thread or no signal handler.
     #[error("cannot start {what}: {source}")]

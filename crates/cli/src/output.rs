@@ -24,6 +24,9 @@ pub(crate) enum OutputError {
     /// Something else is in the place of the file.
     #[error("cannot write {file}: expected a regular file to replace or none, found {actual}")]
     Occupied { file: String, actual: &'static str },
+    /// Something else is in the place of the folder.
+    #[error("cannot write to {folder}: expected a folder, found {actual}")]
+    NotFolder { folder: String, actual: &'static str },
     /// The target is also an input.
     #[error("cannot write {file}: it is an input of this run ({input}); name another file")]
     IsInput { file: String, input: String },

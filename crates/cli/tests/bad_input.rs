@@ -11,7 +11,7 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use support::{Sandbox, Tensor, command, run, safetensors};
+use support::{Sandbox, Tensor, command, fixture, run, safetensors};
 
 /// A second is the aim; a busy machine gets more.
 const SOON: Duration = Duration::from_secs(3);
@@ -130,16 +130,34 @@ fn too_little_memory_is_a_memory_error() {
 #[test]
 fn stdout_that_is_full_or_gone() {
     let sandbox = Sandbox::new();
-    let (input, out) = (small(&sandbox), sandbox.arg("out"));
+    let (input, out, report) = (small(&sandbox), sandbox.arg("out"), sandbox.arg("report"));
+    let (model, ids) = (fixture("tiny-llama3"), sandbox.write("ids.json", "[1, 2, 3]"));
+    let score =
+        ["score", model.to_str().unwrap(), "--tokens", &ids, "--quiet", "--report", &report];
     let args = ["attend", &input, "--out", &out, "--mask", "full"];
-    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let (output, _) = run(command(&args).stdout(full));
-    assert_eq!(output.status.code(), Some(9));
-    let (reader, writer) = std::io::pipe().unwrap();
-    drop(reader);
-    let (output, _) = run(command(&args).stdout(writer));
-    assert_eq!(output.status.code(), Some(0));
-    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+    for (args, files) in [
+        (&args[..], &[&out][..]),
+        (&[&args[..], &["--report", &report]].concat(), &[&out, &report]),
+        (&score, &[&report]),
+        (&[&score[..], &["--out", &out]].concat(), &[&out, &report]),
+        (&[&score[..], &["--out", "-"]].concat(), &[&report]),
+    ] {
+        files.iter().for_each(|file| fs::write(file, SENTINEL).unwrap());
+        let kept = |file: &&String| fs::read(file).unwrap() == SENTINEL;
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let (output, _) = run(command(args).stdout(full));
+        assert_eq!(output.status.code(), Some(9), "{args:?}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(stderr.starts_with("error: cannot write stdout"), "{args:?}: {stderr}");
+        assert!(files.iter().all(&kept), "{args:?}");
+        assert_eq!(sandbox.leftovers(), Vec::<String>::new());
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let (output, _) = run(command(args).stdout(writer));
+        assert_eq!(output.status.code(), Some(0), "{args:?}");
+        assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+        assert!(!files.iter().any(&kept), "{args:?}");
+    }
     // A name of one's own must not matter.
     let (output, _) = run(command(&args).arg0("other"));
     assert_eq!(output.status.code(), Some(0));

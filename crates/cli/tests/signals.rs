@@ -42,6 +42,8 @@ fn stopped_by(signals: &[&str], code: i32) {
     assert_eq!(output.status.code(), Some(code), "{stderr}");
     assert!(elapsed < Duration::from_secs(2), "took {elapsed:?}");
     assert!(stderr.starts_with("error: stopped by SIG"), "{stderr}");
+    // Of what was written the signal knows nothing.
+    assert!(!stderr.contains("written"), "{stderr}");
     assert_eq!(fs::read(&out).unwrap(), b"old output");
     assert_eq!(sandbox.leftovers(), Vec::<String>::new());
 }

@@ -44,8 +44,8 @@ pub(super) fn run(args: &AttendArgs, session: &Session) -> Result<(), Failure> {
     for (label, name) in &files {
         summary.line(label, &name.target().name);
     }
-    session.commit(files.into_iter().map(|(_, file)| file).collect())?;
-    Ok(console::result(&summary.text())?)
+    let files = files.into_iter().map(|(_, file)| file).collect();
+    session.commit(files, || console::result(&summary.text()))
 }
 
 fn open(inputs: &[PathBuf]) -> Result<InputFiles, Failure> {

@@ -59,11 +59,11 @@ pub(super) fn run(args: &ScoreArgs, session: &Session) -> Result<(), Failure> {
             summary.line(label, &file.target().name);
         }
     }
-    session.commit([scores_file, report_file].into_iter().flatten().collect())?;
+    let files = [scores_file, report_file].into_iter().flatten().collect();
     if !to_stdout {
-        return Ok(console::result(&summary.text())?);
+        return session.commit(files, || console::result(&summary.text()));
     }
-    stream(&output)?;
+    session.commit(files, || stream(&output))?;
     chatter.text(&summary.text());
     Ok(())
 }

@@ -63,11 +63,12 @@ impl Staging {
             Ok(()) => open.push(Temporary::Folder(path.to_owned())),
             Err(_) if path.is_dir() => (),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                let file = path.display().to_string();
-                return Err(OutputError::Occupied {
-                    file,
-                    actual: "no folder, but --out needs one",
-                });
+                let actual = match fs::metadata(path) {
+                    Ok(found) if found.is_file() => "a file",
+                    Ok(_) => "a pipe, socket or device",
+                    Err(_) => "a link that leads nowhere",
+                };
+                return Err(OutputError::NotFolder { folder: path.display().to_string(), actual });
             }
             Err(source) => {
                 return Err(OutputError::Write { file: path.display().to_string(), source });
@@ -76,12 +77,8 @@ impl Staging {
         Ok(())
     }
 
-    /// Makes all of `files` durable, then puts each in its place.
-    pub(crate) fn commit(&self, mut files: Vec<Staged>) -> Result<(), OutputError> {
-        for staged in &mut files {
-            let durable = staged.file.flush().and_then(|()| staged.file.get_ref().sync_all());
-            durable.map_err(|source| staged.failed(source))?;
-        }
+    /// Puts each of `files`, which are durable, in its place.
+    pub(crate) fn commit(&self, files: Vec<Staged>) -> Result<(), OutputError> {
         let mut open = self.lock();
         for staged in &files {
             fs::rename(&staged.temporary, &staged.target.path)
@@ -125,6 +122,12 @@ impl Staged {
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<(), OutputError> {
         write(&mut self.file).map_err(|source| self.failed(source))
+    }
+
+    /// Leaves nothing in buffers, neither here nor in the system.
+    pub(crate) fn make_durable(&mut self) -> Result<(), OutputError> {
+        let durable = self.file.flush().and_then(|()| self.file.get_ref().sync_all());
+        durable.map_err(|source| self.failed(source))
     }
 
     fn failed(&self, source: io::Error) -> OutputError {

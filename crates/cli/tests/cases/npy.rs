@@ -51,12 +51,22 @@ pub(crate) fn add(table: &mut Table<'_>) {
 
     let line = "attend q.npy short.npy short.npy --out new-folder --mask full";
     table.add(line, 2, "which npy files cannot carry");
+    let many_heads = Tensor::f32(&[1 << 58, 0, 64], &[]);
+    sandbox.write("many-heads.npy", many_heads.npy());
+    let line = "attend many-heads.npy many-heads.npy many-heads.npy --out new-folder --mask full";
+    table.add(line, 2, "288230376151711744 heads");
     table.add("attend q.npy --out OUT --mask full", 2, "three npy files");
     table.add("attend q.npy k.npy --out OUT --mask full", 2, "got 2");
     table.add("attend q.npy k.npy v.npy v.npy --out OUT --mask full", 2, "got 4");
     table.add("attend IN IN IN --out new-folder --mask full", 3, "begin an npy file");
     table.add("attend q.npy k.npy missing.npy --out new-folder --mask full", 3, "missing.npy");
-    table.add("attend q.npy k.npy v.npy --out OUT --mask full", 9, "--out needs one");
+    for (out, says) in [
+        ("OUT", "expected a folder, found a file"),
+        ("a-pipe", "expected a folder, found a pipe, socket or device"),
+        ("a-dead-link", "expected a folder, found a link that leads nowhere"),
+    ] {
+        table.add(&format!("attend q.npy k.npy v.npy --out {out} --mask full"), 9, says);
+    }
     table.add("attend q.npy k.npy v.npy --out none/folder --mask full", 9, "none/folder");
     table.add("attend q.npy k.npy v.npy --out - --mask full", 2, "a folder");
     let line = "attend q.npy k.npy v.npy --out new-folder --mask full --report none/report";
