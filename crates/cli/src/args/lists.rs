@@ -1,6 +1,6 @@
 //! Options that are lists of numbers.
 
-use super::number::{NumberError, count};
+use super::number::{NumberError, count, integer};
 use thiserror::Error;
 
 /// How far a window reaches before and after the query.
@@ -19,6 +19,8 @@ pub(crate) struct CuSeqlens(pub(crate) Vec<u64>);
 pub(crate) enum ListError {
     #[error("expected two whole numbers such as 4095,0 or -1,4")]
     Window,
+    #[error("expected two whole numbers such as 4k,0 or -1,4: {bound:?}: {source}")]
+    Bound { bound: String, source: NumberError },
     #[error("entry {index} is {entry:?}: {source}")]
     Entry { index: usize, entry: String, source: NumberError },
 }
@@ -26,7 +28,9 @@ pub(crate) enum ListError {
 /// `L,R`.
 pub(crate) fn window(text: &str) -> Result<WindowBounds, ListError> {
     let (left, right) = text.split_once(',').ok_or(ListError::Window)?;
-    let bound = |text: &str| text.trim().parse().map_err(|_| ListError::Window);
+    let bound = |text: &str| {
+        integer(text.trim()).map_err(|source| ListError::Bound { bound: text.to_owned(), source })
+    };
     Ok(WindowBounds { left: bound(left)?, right: bound(right)? })
 }
 
@@ -48,8 +52,10 @@ mod tests {
     #[test]
     fn bounds_may_be_negative() {
         assert_eq!(window("-1,4"), Ok(WindowBounds { left: -1, right: 4 }));
-        for text in ["4", "1,2,3", "a,b", "1.5,2", ",", "99999999999999999999,0"] {
-            assert_eq!(window(text), Err(ListError::Window), "{text}");
+        assert_eq!(window("-4k, 8e10"), Ok(WindowBounds { left: -4000, right: 80_000_000_000 }));
+        assert_eq!(window("4"), Err(ListError::Window));
+        for text in ["1,2,3", "a,b", "1.5,2", ",", "99999999999999999999,0"] {
+            assert!(matches!(window(text), Err(ListError::Bound { .. })), "{text}");
         }
     }
 

@@ -10,6 +10,8 @@ pub(crate) enum NumberError {
     NotANumber,
     #[error("expected a whole number that is not negative")]
     NotWhole,
+    #[error("expected a whole number from -2^63 to 2^63 - 1")]
+    NotInteger,
     #[error("the largest number is 2^64 - 1")]
     TooLarge,
     #[error("expected {least} to {most}{why}")]
@@ -58,6 +60,20 @@ pub(crate) fn count(text: &str) -> Result<u64, NumberError> {
         return Err(NumberError::TooLarge);
     }
     Ok(number as u64)
+}
+
+/// A whole number of either sign.
+pub(crate) fn integer(text: &str) -> Result<i64, NumberError> {
+    if let Ok(plain) = text.parse() {
+        return Ok(plain);
+    }
+    let number = number(text)?;
+    // -2^63 is the least i64, 2^63 the first f64 beyond the largest.
+    let range = -9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0;
+    if number.fract() != 0.0 || !range.contains(&number) {
+        return Err(NumberError::NotInteger);
+    }
+    Ok(number as i64)
 }
 
 /// A whole number from 1 on.
@@ -120,6 +136,28 @@ mod tests {
             ("18446744073709551615", u64::MAX),
         ] {
             assert_eq!(count(text), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn integers_have_either_sign() {
+        for (text, expected) in [
+            ("-1", -1),
+            ("+2", 2),
+            ("-4k", -4000),
+            ("80G", 80_000_000_000),
+            ("-8e10", -80_000_000_000),
+            ("-0.5Ki", -512),
+            ("9223372036854775807", i64::MAX),
+            ("-8192Pi", i64::MIN),
+        ] {
+            assert_eq!(integer(text), Ok(expected), "{text}");
+        }
+        for text in ["1.5", "-1.0001k", "8192Pi", "-8193Pi", "1e19", "99999999999999999999"] {
+            assert_eq!(integer(text), Err(NumberError::NotInteger), "{text}");
+        }
+        for text in ["", "-", "-k", "nan", "--1", "4 k"] {
+            assert_eq!(integer(text), Err(NumberError::NotANumber), "{text}");
         }
     }
 

@@ -34,6 +34,8 @@ pub(crate) fn add(table: &mut Table<'_>) {
         ("--window 4", 2, "two whole numbers"),
         ("--window a,b", 2, "two whole numbers"),
         ("--window 1,99999999999999999999", 2, "two whole numbers"),
+        ("--window 4k,8192Pi", 2, "from -2^63 to 2^63 - 1"),
+        ("--window -1.5,0", 2, "from -2^63 to 2^63 - 1"),
         ("--cu-seqlens 0,5,3", 2, "cu_seqlens must not decrease: entry 2 is 3"),
         ("--cu-seqlens 0,9", 2, "cu_seqlens ends at 9, beyond the 8 tokens"),
         ("--cu-seqlens 0,x", 2, "entry 1"),
