@@ -46,7 +46,7 @@ pub(crate) struct ScoreArgs {
     /// The document as token ids: a JSON array, or an object with a `tokens` array
     #[arg(long, value_name = "IDS.json", group = "document")]
     pub(crate) tokens: Option<PathBuf>,
-    /// Score only the first N tokens
+    /// Score only the first N tokens; a text is tokenized to its end before it is cut
     #[arg(long, value_name = "N", value_parser = number::count, allow_negative_numbers = true)]
     pub(crate) limit: Option<u64>,
     /// Write a line {"index", "token", "logprob"} per token; `-` writes them to stdout, and the

@@ -165,5 +165,7 @@ fn help_has_an_example() {
         let help = ringattn(&[command, "--help"]);
         assert!(help.contains("Example") && help.contains(&format!("ringattn {command} ")));
     }
+    let help = ringattn(&["score", "--help"]);
+    assert!(help.contains("a text is tokenized to its end"), "{help}");
     assert!(ringattn(&["--version"]).starts_with("ringattn "));
 }
