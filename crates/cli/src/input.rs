@@ -35,9 +35,11 @@ pub(crate) enum InputError {
     /// An array in another order than C.
     #[error("{file}: expected C order, found Fortran order; save numpy.ascontiguousarray of it")]
     FortranOrder { file: String },
-    /// A position below 0.
-    #[error("{file}: tensor {tensor}: expected positions from 0 on, entry {index} is {actual}")]
-    NegativePosition { file: String, tensor: &'static str, index: usize, actual: i64 },
+    /// A position below 0 or beyond 63 bits.
+    #[error(
+        "{file}: tensor {tensor}: expected positions from 0 to 2^63 - 1, entry {index} is {actual}"
+    )]
+    Position { file: String, tensor: &'static str, index: usize, actual: i128 },
     /// A text in another encoding.
     #[error("{file}: expected UTF-8 text, byte {offset} is not")]
     NotUtf8 { file: String, offset: usize },

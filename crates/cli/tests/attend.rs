@@ -105,6 +105,8 @@ fn masks_combine() {
     check("--mask full", &|_, _| true);
     check("--mask full --window -1,4", &|query, key| (query + 1..=query + 4).contains(&key));
     check("--mask full --window=-3,7", &|query, key| (query + 3..=query + 7).contains(&key));
+    check("--mask causal --window 0.006k,-0", &|query, key| (query - 6..=query).contains(&key));
+    check("--mask full --window 80G,-1e0", &|query, key| key < query);
     check("--mask causal --window 6,0", &|query, key| (query - 6..=query).contains(&key));
     // Tokens 0, 1 and 27, 28 belong to no document, one document is empty.
     let document = |token: i64| [2, 9, 20, 27].iter().filter(|&&start| start <= token).count();
@@ -132,7 +134,7 @@ fn batches_and_types() {
 #[test]
 fn positions_and_other_lengths() {
     let [q, k, v] = qkv(&[2, 3, 4], &[2, 7, 4]);
-    let (queries, keys) = ([5, 1, 40], [0, 1, 1, 4, 6, 30, 90]);
+    let (queries, keys) = ([5, 1, 40], [0, 1, 1, 4, 6, 30, i64::MAX]);
     let (query_positions, key_positions) = (Tensor::i64(&queries), Tensor::i64(&keys));
     let tensors = [
         ("q", &q),
@@ -236,6 +238,24 @@ fn numbers_that_nobody_sees_do_not_matter() {
 fn stderr_has_notes_unless_quiet() {
     let sandbox = Sandbox::new();
     let [q, k, v] = qkv(&[1, 8, 4], &[1, 8, 4]);
+    // 24 elements of any size from 4 bits on fill whole bytes.
+    let quantized = [
+        (Dtype::F4, 12),
+        (Dtype::F6_E2M3, 18),
+        (Dtype::F6_E3M2, 18),
+        (Dtype::F8_E4M3FNUZ, 24),
+        (Dtype::F8_E5M2FNUZ, 24),
+    ];
+    let quantized =
+        quantized.map(|(dtype, bytes)| Tensor { dtype, shape: vec![24], bytes: vec![0; bytes] });
+    let [a, b, c, d, e] = &quantized;
+    let more = [("a", a), ("b", b), ("c", c), ("d", d), ("e", e)];
+    let tensors = [&[("q", &q), ("k", &k), ("v", &v)][..], &more].concat();
+    let input = sandbox.write("quantized", safetensors(&tensors));
+    let args = ["attend", &input, "--out", &sandbox.arg("out"), "--mask", "full"];
+    let (output, _) = run(&mut command(&args));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(stderr, "note: tensors that attention does not use are ignored: a, b, c, d, e\n");
     let tensors = [("q", &q), ("k", &k), ("v", &v), ("mask", &q), ("out", &q)];
     let (input, out) = (sandbox.write("in", safetensors(&tensors)), sandbox.arg("out"));
     let args = ["attend", &input, "--out", &out, "--mask", "full"];

@@ -38,7 +38,7 @@ impl State {
 
 impl MappedFile {
     /// Maps the file at `path`; links are followed. A pipe or device is refused before it is opened.
-    #[allow(unsafe_code)]
+    #[allow(unsafe_code, reason = "the only place that maps memory")]
     pub(crate) fn open(path: &Path) -> Result<Self, InputError> {
         let io = |source: io::Error| InputError::Io { file: path.display().to_string(), source };
         let kind = std::fs::metadata(path).map_err(io)?.file_type();

@@ -36,7 +36,7 @@ pub(crate) fn read(file: &MappedFile) -> Result<BTreeMap<String, FileTensor<'_>>
         let place = format!("tensor {}", shorten(&name));
         let (start, stop) = entry.data_offsets;
         let Some(size) = entry.byte_len() else {
-            let expected = "a known type and a shape below 2^64 bytes".to_owned();
+            let expected = "a known type and a shape of whole bytes, below 2^64 bits".to_owned();
             let actual = format!("{} of {} dimensions", shorten(&entry.dtype), entry.shape.len());
             return Err(malformed(&place, expected, actual));
         };
@@ -89,16 +89,22 @@ struct Entry {
 }
 
 impl Entry {
-    /// Bytes by shape and element type; `None` for an unknown type or a product beyond 64 bits.
+    /// Bytes by shape and element type; `None` for an unknown type, a product beyond 64 bits, or
+    /// bits that fill no whole number of bytes.
     fn byte_len(&self) -> Option<u64> {
-        let size = match self.dtype.as_str() {
-            "BOOL" | "U8" | "I8" | "F8_E5M2" | "F8_E4M3" | "F8_E8M0" => 1,
-            "I16" | "U16" | "F16" | "BF16" => 2,
-            "I32" | "U32" | "F32" => 4,
-            "I64" | "U64" | "F64" | "C64" => 8,
+        let size: u64 = match self.dtype.as_str() {
+            "F4" => 4,
+            "F6_E2M3" | "F6_E3M2" => 6,
+            "BOOL" | "U8" | "I8" | "F8_E5M2" | "F8_E4M3" | "F8_E8M0" | "F8_E5M2FNUZ"
+            | "F8_E4M3FNUZ" => 8,
+            "I16" | "U16" | "F16" | "BF16" => 16,
+            "I32" | "U32" | "F32" => 32,
+            "I64" | "U64" | "F64" | "C64" => 64,
             _ => return None,
         };
-        self.shape.iter().try_fold(size, |bytes: u64, &size| bytes.checked_mul(size))
+        let elements = self.shape.iter().try_fold(1, |product: u64, &n| product.checked_mul(n))?;
+        let bits = elements.checked_mul(size)?;
+        bits.is_multiple_of(8).then_some(bits / 8)
     }
 }
 

@@ -156,15 +156,18 @@ fn read_positions(
 ) -> Result<PositionsTensor, InputError> {
     let bytes = found.bytes;
     let positions = match found.dtype.as_str() {
-        "U64" => bytes.as_chunks().0.iter().map(|&b| u64::from_le_bytes(b)).collect(),
+        "U64" => {
+            let values = bytes.as_chunks().0.iter().map(|&b| u64::from_le_bytes(b).into());
+            in_range(file, tensor, values)?
+        }
         "U32" => bytes.as_chunks().0.iter().map(|&b| u32::from_le_bytes(b).into()).collect(),
         "I64" => {
-            let values = bytes.as_chunks().0.iter().map(|&b| i64::from_le_bytes(b));
-            not_negative(file, tensor, values)?
+            let values = bytes.as_chunks().0.iter().map(|&b| i64::from_le_bytes(b).into());
+            in_range(file, tensor, values)?
         }
         "I32" => {
             let values = bytes.as_chunks().0.iter().map(|&b| i32::from_le_bytes(b).into());
-            not_negative(file, tensor, values)?
+            in_range(file, tensor, values)?
         }
         other => {
             return Err(InputError::ElementType {
@@ -178,18 +181,17 @@ fn read_positions(
     Ok(PositionsTensor { shape: found.shape.clone(), positions })
 }
 
-fn not_negative(
+/// The positions; their range is one, whatever type they are stored in.
+fn in_range(
     file: &MappedFile,
     tensor: &'static str,
-    values: impl Iterator<Item = i64>,
+    values: impl Iterator<Item = i128>,
 ) -> Result<Vec<u64>, InputError> {
-    let positive = |(index, actual): (usize, i64)| {
-        u64::try_from(actual).map_err(|_| {
-            let file = file.name();
-            InputError::NegativePosition { file, tensor, index, actual }
-        })
+    let position = |(index, actual): (usize, i128)| match i64::try_from(actual) {
+        Ok(position @ 0..) => Ok(position.unsigned_abs()),
+        _ => Err(InputError::Position { file: file.name(), tensor, index, actual }),
     };
-    values.enumerate().map(positive).collect()
+    values.enumerate().map(position).collect()
 }
 
 /// The first of `names`, and how many more there are.

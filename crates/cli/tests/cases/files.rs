@@ -135,23 +135,35 @@ fn entries(table: &mut Table<'_>) {
     table.attend("beyond the end", entry("F32", "[8]", "[384,416]"), (3, "the file is truncated"));
     table.attend("other size", entry("F32", "[5]", "[384,400]"), (3, "20 bytes from 384 on"));
     table.attend("unknown type", entry("F31", "[4]", "[384,400]"), (3, "a known type"));
+    table.attend("half a byte", entry("F4", "[31]", "[384,400]"), (3, "of whole bytes"));
+    table.attend("other size of F6", entry("F6_E2M3", "[24]", "[384,400]"), (3, "18 bytes from"));
     let huge = "[4294967296,4294967296,4]";
     table.attend("size overflows", entry("F32", huge, "[384,400]"), (3, "below 2^64"));
     let end = format!("[384,{}]", u64::MAX);
     table.attend("offset overflows", entry("U8", "[16]", &end), (3, "tensor x"));
 
     let [q, k, v] = qkv();
-    let as_type = |tensor: &Tensor, dtype, width: usize| {
-        let bytes = vec![0; tensor.bytes.len() / 4 * width];
+    let as_type = |tensor: &Tensor, dtype, bits: usize| {
+        let bytes = vec![0; tensor.bytes.len() / 32 * bits];
         Tensor { dtype, bytes, ..tensor.clone() }
     };
-    let f64s = as_type(&q, safetensors::Dtype::F64, 8);
-    let i64s = as_type(&k, safetensors::Dtype::I64, 8);
-    let f8s = as_type(&v, safetensors::Dtype::F8_E4M3, 1);
+    let f64s = as_type(&q, safetensors::Dtype::F64, 64);
+    let i64s = as_type(&k, safetensors::Dtype::I64, 64);
+    let f8s = as_type(&v, safetensors::Dtype::F8_E4M3, 8);
     let says = "tensor q: expected F32, BF16 or F16, found type F64";
     table.tensors("q in f64", &[("q", &f64s), ("k", &k), ("v", &v)], (3, says));
     table.tensors("k in i64", &[("q", &q), ("k", &i64s), ("v", &v)], (3, "tensor k"));
     table.tensors("v in f8", &[("q", &q), ("k", &k), ("v", &f8s)], (3, "F8_E4M3"));
+    for (dtype, bits, says) in [
+        (safetensors::Dtype::F4, 4, "tensor v: expected F32, BF16 or F16, found type F4"),
+        (safetensors::Dtype::F6_E2M3, 6, "F16, found type F6_E2M3"),
+        (safetensors::Dtype::F6_E3M2, 6, "F16, found type F6_E3M2"),
+        (safetensors::Dtype::F8_E4M3FNUZ, 8, "F16, found type F8_E4M3FNUZ"),
+        (safetensors::Dtype::F8_E5M2FNUZ, 8, "F16, found type F8_E5M2FNUZ"),
+    ] {
+        let v = as_type(&v, dtype, bits);
+        table.tensors(&format!("v in {dtype}"), &[("q", &q), ("k", &k), ("v", &v)], (3, says));
+    }
     table.tensors("no v", &[("q", &q), ("k", &k)], (3, "tensor v is missing, found k, q"));
     table.tensors("no tensor q", &[("Q", &q), ("k", &k), ("v", &v)], (3, "tensor q is missing"));
 }

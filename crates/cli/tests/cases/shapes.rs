@@ -2,6 +2,7 @@
 
 use super::{Table, qkv};
 use crate::support::Tensor;
+use safetensors::Dtype;
 
 pub(crate) fn add(table: &mut Table<'_>) {
     disagreeing(table);
@@ -34,6 +35,8 @@ fn disagreeing(table: &mut Table<'_>) {
     with("other batch in k", [&batch_q, &of(&[1, 4, 8, 4]), &batch_k], "need a batch");
     with("other batch in v", [&batch_q, &batch_k, &of(&[4, 1, 8, 4])], "v has shape");
     with("dimension 257", [&of(&[1, 8, 257]), &of(&[1, 8, 257]), &of(&[1, 8, 257])], "256");
+    let many_heads = Tensor::f32(&[1 << 58, 0, 64], &[]);
+    with("2^58 heads", [&many_heads; 3], "288230376151711744 heads");
     with("types of k and v", [&q, &k.to_bf16(), &v], "k is bf16, v is f32");
 }
 
@@ -56,6 +59,15 @@ fn positions(table: &mut Table<'_>) {
     with("decreasing positions", &both(&sound, &decreasing), (2, says));
     let negative = Tensor::i64(&[-1, 1, 2, 3, 4, 5, 6, 7]);
     with("negative position", &both(&negative, &sound), (3, "entry 0 is -1"));
+    let unsigned = |values: &[i64]| Tensor { dtype: Dtype::U64, ..Tensor::i64(values) };
+    let large = unsigned(&[0, 1, 2, 3, 4, 5, 6, i64::MIN]);
+    let says = "tensor q_positions: expected positions from 0 to 2^63 - 1, entry 7 is \
+                9223372036854775808";
+    with("position of 2^63", &both(&large, &sound), (3, says));
+    let largest = unsigned(&[0, 1, 2, -1, 4, 5, 6, 7]);
+    let says = "tensor k_positions: expected positions from 0 to 2^63 - 1, entry 3 is \
+                18446744073709551615";
+    with("position of 2^64-1", &both(&sound, &largest), (3, says));
     let float = Tensor::random(&[8], 1);
     with("positions in f32", &both(&sound, &float), (3, "tensor k_positions: expected I64"));
     let matrix = Tensor { shape: vec![2, 4], ..sound.clone() };
