@@ -12,6 +12,10 @@ use pulp::Simd;
 /// from the span's: the span is the whole group's, and must not decide how a row's sum is cut.
 const SUM: usize = 128;
 
+/// Products that are summed one by one in a logit; sums of so many are then added. One chain of 256
+/// exceeds the error that a logit may carry.
+const DOT: usize = 64;
+
 /// What C holds before the product is added.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
@@ -77,14 +81,20 @@ pub(crate) fn scores<S: Simd, const MR: usize, const NV: usize>(
     let width = NV * S::F32_LANES;
     assert!(q.len() >= MR * STRIDE && s.len() >= MR * STRIDE && head_dim <= STRIDE);
     assert!(KEY_TILE.is_multiple_of(width) && span.end <= KEY_TILE && KEY_TILE <= STRIDE);
+    let piece = head_dim.div_ceil(head_dim.div_ceil(DOT));
     for first in (span.start / width * width..span.end).step_by(width) {
         let panel = &keys[first * head_dim..(first + width) * head_dim];
-        // SAFETY: `q` and `s` hold `MR` rows of STRIDE floats, of which `head_dim` and
-        // `first + width <= KEY_TILE` are used (both asserts: `first < span.end`, and panels divide
-        // the tile); `panel` holds `head_dim * NV` vectors; `s` is borrowed mutably.
-        unsafe {
-            let (a, c) = (q.as_ptr(), (s.as_mut_ptr().add(first), STRIDE));
-            multiply::<S, MR, NV>(simd, head_dim, (a, panel.as_ptr()), c, Start::Zero);
+        for from in (0..head_dim).step_by(piece) {
+            let depth = piece.min(head_dim - from);
+            let start = if from == 0 { Start::Zero } else { Start::Kept };
+            // SAFETY: `q` and `s` hold `MR` rows of STRIDE floats, of which `from + depth <= head_dim`
+            // and `first + width <= KEY_TILE` are used (both asserts: `first < span.end`, and panels
+            // divide the tile); `panel` holds `head_dim * NV` vectors; `s` is borrowed mutably.
+            unsafe {
+                let (a, b) = (q.as_ptr().add(from), panel.as_ptr().add(from * width));
+                let c = (s.as_mut_ptr().add(first), STRIDE);
+                multiply::<S, MR, NV>(simd, depth, (a, b), c, start);
+            }
         }
     }
 }

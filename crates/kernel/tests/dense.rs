@@ -143,6 +143,21 @@ fn any_finite_scale() {
 }
 
 #[test]
+fn long_dot_products_of_large_logits() {
+    for (head_dim, scale) in [(128, 3.0), (255, 1.0), (256, 1.0), (256, 3.0)] {
+        for seed in 0..4 {
+            let shape = shape(4, 4, head_dim);
+            let mut case = Case::new(shape, (97, 97), Seen::Random, DType::F32, 50 + seed);
+            case.scale = scale;
+            for kernel in kernels() {
+                let context = format!("{} d={head_dim} scale {scale}", kernel.isa());
+                case.check(case.run(&kernel), &context);
+            }
+        }
+    }
+}
+
+#[test]
 fn values_of_any_finite_size() {
     for size in [1e-40_f32, 1e-20, 1e11, 1e13, 1e30] {
         let mut case = Case::new(shape(1, 1, 8), (30, 300), Seen::Random, DType::F32, 37);

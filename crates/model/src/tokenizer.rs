@@ -81,9 +81,14 @@ impl Tokenizer {
 fn check(text: &str, path: &Path) -> Result<(), ModelError> {
     #[derive(Deserialize)]
     struct Outline {
+        normalizer: Option<Value>,
         post_processor: Option<Value>,
     }
     let outline: Outline = parse(text, path)?;
+    if outline.normalizer.as_ref().is_some_and(is_precompiled) {
+        let reason = "a normalizer of type Precompiled, which none of these families has";
+        return Err(ModelError::Tokenizer { file: display(path), reason: reason.to_owned() });
+    }
     match outline.post_processor.as_ref().and_then(unlisted_token) {
         None => Ok(()),
         Some(name) => Err(ModelError::Tokenizer {
@@ -91,6 +96,13 @@ fn check(text: &str, path: &Path) -> Result<(), ModelError> {
             reason: format!("the template's token {} is not listed", shorten(&name.to_string())),
         }),
     }
+}
+
+/// Whether the normalizer, or one in its sequence, is a compiled character map, on which the library
+/// panics when it is damaged.
+fn is_precompiled(normalizer: &Value) -> bool {
+    let parts = normalizer["normalizers"].as_array();
+    normalizer["type"] == "Precompiled" || parts.is_some_and(|p| p.iter().any(is_precompiled))
 }
 
 /// The first special token of a template, or of a sequence of them, that has no entry.
@@ -105,5 +117,5 @@ fn unlisted_token(processor: &Value) -> Option<&Value> {
 }
 
 fn failed(file: &str, error: &tokenizers::Error) -> ModelError {
-    ModelError::Tokenizer { file: file.to_owned(), reason: error.to_string() }
+    ModelError::Tokenizer { file: file.to_owned(), reason: shorten(&error.to_string()) }
 }

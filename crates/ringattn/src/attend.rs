@@ -76,6 +76,10 @@ pub fn attend(
     let plan = plan(input, options)?;
     let head_dim = plan.problem().shape.head_dim();
     let scale = input.softmax_scale.unwrap_or_else(|| 1.0 / (head_dim as f64).sqrt());
+    let narrow = scale as f32;
+    if !narrow.is_finite() || (scale != 0.0 && !narrow.is_normal()) {
+        return Err(Error::Scale { scale });
+    }
     check_memory(&plan, options)?;
     options.meter.start(u64::try_from(plan.problem().pairs()).unwrap_or(u64::MAX));
     let start = Instant::now();

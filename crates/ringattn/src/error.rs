@@ -47,6 +47,12 @@ pub enum Error {
         /// The entry.
         actual: u64,
     },
+    /// A softmax scale that f32 cannot hold.
+    #[error("softmax_scale {scale:e} is outside the range of f32 (about 1.2e-38 to 3.4e38, or 0)")]
+    Scale {
+        /// What was asked for.
+        scale: f64,
+    },
     /// A position too large to count with.
     #[error("position {position} is beyond the largest, {limit}")]
     Position {
@@ -135,7 +141,8 @@ impl Error {
             | Self::Layout(_)
             | Self::Plan(_)
             | Self::KeyPositions { .. }
-            | Self::Position { .. } => ErrorKind::Usage,
+            | Self::Position { .. }
+            | Self::Scale { .. } => ErrorKind::Usage,
             Self::NoTokens | Self::Vocabulary { .. } => ErrorKind::Input,
             Self::Model(error) => model_kind(error),
             Self::MemoryLimit { .. } | Self::OutOfMemory(_) => ErrorKind::Memory,

@@ -7,7 +7,7 @@ use std::fmt;
 use std::time::Duration;
 
 /// How long ranks may take to end once the run has failed.
-const GRACE: Duration = Duration::from_secs(2);
+const GRACE: Duration = Duration::from_secs(5);
 
 /// Runs `rank_main` on every rank and collects the results in rank order.
 pub(crate) fn launch<T: Send, E: fmt::Display + Send>(

@@ -19,6 +19,9 @@ use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::processors::template::TemplateProcessing;
 use tokenizers::{AddedToken, SplitDelimiterBehavior};
 
+/// Bytes of the longest token that is believed; finding merges takes quadratic time in it.
+const LONGEST: usize = 512;
+
 const MODEL: &str = "tokenizer.ggml.model";
 const PRE: &str = "tokenizer.ggml.pre";
 const TOKENS: &str = "tokenizer.ggml.tokens";
@@ -100,6 +103,10 @@ impl<'a> Vocabulary<'a> {
         if types.len() != tokens.len() {
             let expected = format!("{} entries, one for each token", tokens.len());
             return Err(header.refuse(TYPES, &expected, &types.len().to_string()));
+        }
+        if let Some(token) = tokens.iter().find(|token| token.len() > LONGEST) {
+            let expected = format!("tokens of at most {LONGEST} bytes");
+            return Err(header.refuse(TOKENS, &expected, &format!("{} bytes", token.len())));
         }
         Ok(Self { tokens, types })
     }
