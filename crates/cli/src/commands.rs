@@ -12,6 +12,7 @@ use std::path::Path;
 /// Runs `command`; nothing unfinished is left behind.
 pub(crate) fn run(command: Command) -> Result<(), Failure> {
     let staging = Staging::default();
+    let discard = Discard(&staging);
     let outcome = Interrupts::watch(&staging).and_then(|interrupts| {
         let session = Session { staging: staging.clone(), interrupts };
         match command {
@@ -19,8 +20,17 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
             Command::Attend(args) => attend::run(&args, &session),
         }
     });
-    staging.discard_all();
+    drop(discard);
     outcome
+}
+
+/// Discards what is unfinished, also when a fault unwinds past it.
+struct Discard<'a>(&'a Staging);
+
+impl Drop for Discard<'_> {
+    fn drop(&mut self) {
+        self.0.discard_all();
+    }
 }
 
 /// The outputs and signals of one command.

@@ -15,19 +15,25 @@ mod run_options;
 mod signals;
 mod summary;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
+
+/// A fault of this program is one of integrity; the panic hook has said what it was.
+const INTERNAL_FAULT: u8 = 6;
 
 fn main() -> ExitCode {
     console::say_panics_in_one_line();
-    let outcome = match args::parse() {
+    let command = || match args::parse() {
         Ok(command) => commands::run(command),
         Err(stop) => stop.tell(),
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
+    // Nothing is used after an unwinding but the exit code.
+    match catch_unwind(AssertUnwindSafe(command)) {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(failure)) => {
             console::failure(&failure);
             ExitCode::from(failure.exit_code())
         }
+        Err(_) => ExitCode::from(INTERNAL_FAULT),
     }
 }

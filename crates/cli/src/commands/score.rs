@@ -2,7 +2,7 @@
 
 use super::Session;
 use crate::args::ScoreArgs;
-use crate::console;
+use crate::console::{self, Chatter};
 use crate::failure::Failure;
 use crate::input::mapped::MappedFile;
 use crate::input::{text, tokens};
@@ -26,21 +26,13 @@ pub(super) fn run(args: &ScoreArgs, session: &Session) -> Result<(), Failure> {
     let report_file = args.run.report.as_deref();
     let mut report_file = report_file.map(|path| outputs.open("--report", path)).transpose()?;
 
-    let model = Model::open(&args.model).map_err(ringattn::Error::from)?;
+    let model = ringattn::open_model(&args.model, &options)?;
     session.interrupts.check()?;
     let mut ids = document.tokens(&model)?;
     // A limit beyond 2^64 tokens is none.
     ids.truncate(args.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX));
     session.interrupts.check()?;
-    if let Some(trained) = model.config.trained_context
-        && ids.len() as u64 > trained
-    {
-        let len = ids.len();
-        chatter.warning(&format!(
-            "{len} tokens are more than the {trained} that the model was trained on; scores beyond \
-             them mean little"
-        ));
-    }
+    warn_beyond_training(&model, ids.len(), chatter);
     let progress = Progress::show(&options.meter, ids.len() as u64, chatter);
     let scored = ringattn::score(&model, &ids, &options);
     drop(progress);
@@ -66,6 +58,18 @@ pub(super) fn run(args: &ScoreArgs, session: &Session) -> Result<(), Failure> {
     session.commit(files, || stream(&output))?;
     chatter.text(&summary.text());
     Ok(())
+}
+
+/// Says so when a document of `len` tokens is longer than any in the model's training.
+fn warn_beyond_training(model: &Model, len: usize, chatter: Chatter) {
+    if let Some(trained) = model.config.trained_context
+        && len as u64 > trained
+    {
+        chatter.warning(&format!(
+            "{len} tokens are more than the {trained} that the model was trained on; scores beyond \
+             them mean little"
+        ));
+    }
 }
 
 /// Writes the scores to stdout until they end or nobody reads them any more.
