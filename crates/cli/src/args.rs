@@ -11,6 +11,7 @@ use clap::error::ErrorKind;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use ringattn::core::DType;
 use ringattn::engine::NonFinite;
+use ringattn::engine::cpu::Affinity;
 use ringattn::plan::LayoutKind;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -106,6 +107,9 @@ pub(crate) struct RunArgs {
     /// Threads of each rank [default: cores / ranks, at least 1]
     #[arg(long, value_name = "T", value_parser = number::threads, allow_negative_numbers = true)]
     pub(crate) threads: Option<usize>,
+    /// Keep every thread on a processor of its own, rank by rank (Linux)
+    #[arg(long)]
+    pin: bool,
     /// Which rank owns which token
     #[arg(long, default_value = "striped")]
     pub(crate) layout: LayoutName,
@@ -136,6 +140,11 @@ impl RunArgs {
     /// How much is said on stderr.
     pub(crate) fn chatter(&self) -> Chatter {
         if self.quiet { Chatter::Quiet } else { Chatter::Shown }
+    }
+
+    /// Where threads run.
+    pub(crate) fn affinity(&self) -> Affinity {
+        if self.pin { Affinity::Pinned } else { Affinity::Free }
     }
 
     /// What to do about values that are not finite.

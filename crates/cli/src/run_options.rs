@@ -20,6 +20,7 @@ pub(crate) fn run_options(args: &RunArgs, interrupts: &Interrupts) -> Result<Run
     Layout::new(args.layout.kind(), args.block, 1, args.ranks).map_err(ringattn::Error::from)?;
     let mut options = RunOptions::new(args.ranks);
     options.threads = args.threads;
+    options.affinity = args.affinity();
     options.layout = args.layout.kind();
     options.block = args.block;
     if let Some(timeout) = args.timeout {

@@ -3,14 +3,51 @@
 use crate::backend::{Backend, Tensor};
 use ringattn_core::{
     Attention, AttentionShape, DType, Elements, ElementsView, Interval, Message, MessageError,
-    NaturalLog, OutOfMemory, Partial, Progress, Slot, bf16, f16,
+    NaturalLog, OutOfMemory, Partial, Progress, Rank, Slot, bf16, f16,
 };
 use ringattn_kernel::{KeysValues, Problem, Queries, Work, non_finite};
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 
-pub use ringattn_kernel::{Isa, Kernel, KernelError, dense, pointwise, thread_cpu_time};
+pub use ringattn_kernel::{
+    BusyTime, Isa, Kernel, KernelError, Pinning, Team, TeamError, dense, pointwise, thread_cpu_time,
+};
+
+/// The cores that every rank of a process gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// The instruction set.
+    pub isa: Isa,
+    /// Threads of each rank.
+    pub threads: usize,
+    /// Whether threads stay on one processor each.
+    pub affinity: Affinity,
+}
+
+/// Whether the threads of all ranks stay on one processor each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Affinity {
+    /// The system moves them as it likes.
+    #[default]
+    Free,
+    /// Rank by rank, thread by thread, on the processors that the process may use.
+    Pinned,
+}
+
+impl Device {
+    /// The threads of `rank`.
+    ///
+    /// # Errors
+    /// When they cannot be started or pinned.
+    pub fn team(&self, rank: Rank) -> Result<Arc<Team>, KernelError> {
+        let pinning = match self.affinity {
+            Affinity::Free => Pinning::Free,
+            Affinity::Pinned => Pinning::From { first: rank.index() * self.threads },
+        };
+        Ok(Arc::new(Team::new(self.threads, pinning)?))
+    }
+}
 
 /// Why the cores could not do it.
 #[derive(Debug, Error)]

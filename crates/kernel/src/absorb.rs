@@ -4,18 +4,23 @@
 //! and tiles are cut by slots and heads alone, so every sum has one order, whatever the threads; the
 //! packed memory is bounded, whatever the block's length.
 
-use crate::geometry::seen_tiles;
+use crate::geometry::{Span, seen_tiles};
 use crate::pack::{Layout, Pack, TileNote};
 use crate::state::Cells;
 use crate::unit::Unit;
 use crate::workspace::{KEY_TILE, QUERY_TILE};
 use crate::{Kernel, KernelError, Problem, Work};
 use ringattn_core::{Partial, Progress};
+use std::cmp::Reverse;
 use std::ops::Range;
 
 /// Floats of a packed chunk of one key head: 1 MiB, which the second cache of most processors holds
 /// beside the query tiles; 2048 keys for d = 64.
 const CHUNK_FLOATS: usize = 1 << 18;
+
+/// Units that each thread should find in a batch of heads: with so many, a thread that waits for
+/// another's last unit waits for about 1 % of its own work.
+const UNITS_PER_THREAD: usize = 48;
 
 /// Folds validated work into `state`.
 pub(crate) fn absorb(
@@ -57,13 +62,30 @@ struct Call<'a> {
 
 impl Call<'_> {
     /// Key heads packed together: one, so that it stays in cache, unless its query tiles are too
-    /// few for the threads. Heads never meet in a sum, so this changes no result.
+    /// few for the threads to end at about the same time. Heads never meet in a sum, so this changes
+    /// no result.
     fn heads_per_batch(&self) -> usize {
         let units = self.layout.shape.group() * self.work.queries.rows.div_ceil(QUERY_TILE);
         match self.kernel.threads() {
             1 => 1,
-            threads => (4 * threads).div_ceil(units.max(1)).clamp(1, 4 * threads),
+            threads => (UNITS_PER_THREAD * threads).div_ceil(units.max(1)).min(4 * threads),
         }
+    }
+
+    /// First rows of the query tiles that see any of the slots, those with the most pairs first: the
+    /// last units of a batch are then small, and no thread waits long for another.
+    fn query_tiles(&self, slots: Range<usize>) -> Vec<usize> {
+        let pairs = |row: usize| -> usize {
+            let rows = &self.work.intervals[row..self.work.queries.rows.min(row + QUERY_TILE)];
+            rows.iter().map(|seen| Span::cut(*seen, &slots).len()).sum()
+        };
+        let mut tiles: Vec<(usize, usize)> = (0..self.work.queries.rows)
+            .step_by(QUERY_TILE)
+            .map(|row| (pairs(row), row))
+            .filter(|&(pairs, _)| pairs > 0)
+            .collect();
+        tiles.sort_by_key(|&(pairs, _)| Reverse(pairs));
+        tiles.into_iter().map(|(_, row)| row).collect()
     }
 
     /// Packs the chunk `tiles` for `heads` and folds it into all their query rows.
@@ -85,16 +107,14 @@ impl Call<'_> {
                 self.kernel.run(Pack { layout: self.layout, keys, values, note, out })
             })?;
             self.progress.advance()?;
-            let rows = self.work.queries.rows;
-            let units = heads
-                .flat_map(|head| {
-                    head * self.layout.shape.group()..(head + 1) * self.layout.shape.group()
-                })
-                .flat_map(|head| (0..rows).step_by(QUERY_TILE).map(move |row| (head, row)))
+            let group = self.layout.shape.group();
+            let slots = notes[0].slots.start..notes[tiles.len() - 1].slots.end;
+            let rows = self.query_tiles(slots);
+            let units = (heads.start * group..heads.end * group)
+                .flat_map(|head| rows.iter().map(move |&row| (head, row)))
                 .collect();
-            let first_head = notes[0].head;
             self.kernel.each(units, |(head, row)| {
-                let at = (head / self.layout.shape.group() - first_head) * tiles.len();
+                let at = (head / group - heads.start) * tiles.len();
                 let own = at..at + tiles.len();
                 let packed = &packed[own.start * tile_len..own.end * tile_len];
                 self.unit((head, row), &notes[own], packed)

@@ -33,6 +33,11 @@ impl Span {
         self.start >= self.end
     }
 
+    /// Keys in it.
+    pub(crate) fn len(self) -> usize {
+        self.end.saturating_sub(self.start)
+    }
+
     /// The smallest span around both.
     pub(crate) fn hull(self, other: Self) -> Self {
         Self { start: self.start.min(other.start), end: self.end.max(other.end) }

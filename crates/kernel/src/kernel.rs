@@ -1,14 +1,14 @@
-//! The kernel as its callers hold it: an instruction set, threads, and workspaces to reuse.
+//! The kernel as its callers hold it: an instruction set, a team, and workspaces to reuse.
 
+use crate::clock::BusyTime;
 use crate::isa::MicroShape;
 use crate::problem::validate;
+use crate::team::{Pinning, Team};
 use crate::workspace::Shelf;
-use crate::{Isa, KernelError, Problem, Work, absorb, thread_cpu_time};
+use crate::{Isa, KernelError, Problem, Work, absorb};
 use pulp::WithSimd;
-use rayon::prelude::*;
-use rayon::{ThreadPool, ThreadPoolBuilder};
 use ringattn_core::{Partial, Progress};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Folds blocks of keys and values into online-softmax states.
@@ -18,11 +18,9 @@ use std::time::Duration;
 pub struct Kernel {
     isa: Isa,
     pub(crate) micro: MicroShape,
-    threads: usize,
-    /// `None` for one thread, which is the caller's.
-    pool: Option<ThreadPool>,
+    team: Arc<Team>,
     pub(crate) shelf: Shelf,
-    busy_nanos: AtomicU64,
+    busy: BusyTime,
 }
 
 impl Kernel {
@@ -31,27 +29,16 @@ impl Kernel {
     /// # Errors
     /// When this processor lacks `isa`, when `threads` is 0 or cannot be started.
     pub fn new(isa: Isa, threads: usize) -> Result<Self, KernelError> {
+        Self::with_team(isa, Arc::new(Team::new(threads, Pinning::Free)?))
+    }
+
+    /// A kernel for `isa` whose work is done by `team`.
+    ///
+    /// # Errors
+    /// When this processor lacks `isa`.
+    pub fn with_team(isa: Isa, team: Arc<Team>) -> Result<Self, KernelError> {
         let micro = MicroShape::of(isa).ok_or(KernelError::Isa { isa })?;
-        let refusal = |reason: String| KernelError::Threads { threads, reason };
-        let pool = match threads {
-            0 => return Err(refusal("at least one is needed".into())),
-            1 => None,
-            _ => Some(
-                ThreadPoolBuilder::new()
-                    .num_threads(threads)
-                    .thread_name(|index| format!("kernel-{index}"))
-                    .build()
-                    .map_err(|error| refusal(error.to_string()))?,
-            ),
-        };
-        Ok(Self {
-            isa,
-            micro,
-            threads,
-            pool,
-            shelf: Shelf::default(),
-            busy_nanos: AtomicU64::new(0),
-        })
+        Ok(Self { isa, micro, team, shelf: Shelf::default(), busy: BusyTime::default() })
     }
 
     /// The instruction set.
@@ -61,12 +48,12 @@ impl Kernel {
 
     /// How many threads work.
     pub fn threads(&self) -> usize {
-        self.threads
+        self.team.threads()
     }
 
     /// Processor time that all threads have spent on work so far.
     pub fn busy(&self) -> Duration {
-        Duration::from_nanos(self.busy_nanos.load(Ordering::Relaxed))
+        self.busy.total()
     }
 
     /// Folds the block into `state`: afterwards each row's state covers the slots of its interval
@@ -89,23 +76,13 @@ impl Kernel {
         absorb::absorb(self, problem, work, state, progress)
     }
 
-    /// Runs `body` on every item, on all threads.
+    /// Runs `body` on every item, on all threads, the first items first.
     pub(crate) fn each<T: Send>(
         &self,
         items: Vec<T>,
-        body: impl Fn(T) -> Result<(), KernelError> + Sync + Send,
+        body: impl Fn(T) -> Result<(), KernelError> + Sync,
     ) -> Result<(), KernelError> {
-        let timed = |item| {
-            let start = thread_cpu_time();
-            let result = body(item);
-            let nanos = (thread_cpu_time() - start).as_nanos() as u64;
-            self.busy_nanos.fetch_add(nanos, Ordering::Relaxed);
-            result
-        };
-        match &self.pool {
-            Some(pool) => pool.install(|| items.into_par_iter().try_for_each(timed)),
-            None => items.into_iter().try_for_each(timed),
-        }
+        self.team.each(items, |item| self.busy.measure(|| body(item)))
     }
 
     /// Runs `op` with the kernel's instruction set.

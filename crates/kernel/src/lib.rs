@@ -22,12 +22,14 @@ pub mod pointwise;
 mod problem;
 mod softmax;
 mod state;
+mod team;
 mod tile;
 mod unit;
 mod workspace;
 
-pub use clock::thread_cpu_time;
+pub use clock::{BusyTime, thread_cpu_time};
 pub use finite::non_finite;
 pub use isa::Isa;
 pub use kernel::Kernel;
 pub use problem::{KernelError, KeysValues, Problem, Queries, Work};
+pub use team::{Pinning, Team, TeamError};

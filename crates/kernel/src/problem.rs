@@ -57,14 +57,9 @@ pub enum KernelError {
         /// What was asked for.
         isa: crate::Isa,
     },
-    /// No thread to work with, or the threads cannot be started.
-    #[error("cannot start {threads} kernel threads: {reason}")]
-    Threads {
-        /// What was asked for.
-        threads: usize,
-        /// Why not.
-        reason: String,
-    },
+    /// The threads cannot be had.
+    #[error(transparent)]
+    Team(#[from] crate::TeamError),
     /// A head dimension beyond what the tiles hold.
     #[error("head dimension {head_dim} is beyond the kernel's {MAX_HEAD_DIM}")]
     HeadDim {

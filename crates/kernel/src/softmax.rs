@@ -1,6 +1,7 @@
 //! The row pass: logits become weights, the running maximum and sum follow.
 //!
-//! `m' = max(m, max s)`, `p = 2^(s - m')`, `z' = z 2^(m - m') + sum p`. Works on tame rows only, so
+//! `m' = max s` where that exceeds `m + LAG`, else `m' = m`; `p = 2^(s - m')`,
+//! `z' = z 2^(m - m') + sum p` (the lazy rescaling of FlashAttention-4). Works on tame rows only, so
 //! that no logit is NaN or infinite. Knows nothing of keys and values.
 
 use crate::geometry::Span;
@@ -15,7 +16,12 @@ const COEFFICIENTS: [f32; 6] =
 /// `1.5 * 2^23`: added to a small number it leaves the nearest integer in the low bits.
 const ROUND: f32 = 12_582_912.0;
 
-/// `2^x` for `x <= 0` or NaN, by lane. Below -127 the result is exactly 0, also for `-inf`.
+/// How far, in powers of two, a stored maximum may lie below the true one before sums are rescaled.
+/// Weights reach `2^24` then, and values of tame rows times weights `2^64`: sums of `2^40` of those
+/// stay within f32, whose relative precision does not depend on the scale.
+const LAG: f32 = 24.0;
+
+/// `2^x` for `x <= 64` or NaN, by lane. Below -127 the result is exactly 0, also for `-inf`.
 #[inline(always)]
 pub(crate) fn exp2<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     // At -127 the polynomial is exactly 1, whose exponent bits the integer sum below cancels.
@@ -75,11 +81,11 @@ pub(crate) fn largest<S: Simd>(simd: S, row: &mut [S::f32s], (hull, seen): (Span
     simd.reduce_max_f32s(simd.max_f32s(left, right))
 }
 
-/// Raises the maximum `m` to `top`, and shrinks `z` with it. Returns the factor by which the row of
-/// Y has to shrink as well, when the maximum grew.
+/// Raises the maximum `m` to `top`, and shrinks `z` with it, when it lags by more than [`LAG`].
+/// Returns the factor by which the row of Y has to shrink as well.
 #[inline(always)]
 pub(crate) fn raise<S: Simd>(simd: S, top: f32, m: &mut f32, z: &mut S::f32s) -> Option<S::f32s> {
-    if top > *m {
+    if top > *m + LAG {
         let factor = exp2(simd, simd.splat_f32s(*m - top));
         *z = simd.mul_f32s(*z, factor);
         *m = top;
@@ -141,11 +147,42 @@ mod tests {
         }
     }
 
+    struct Raise {
+        top: f32,
+        m: f32,
+    }
+
+    impl WithSimd for Raise {
+        /// The new maximum, a lane of `z` that was 1, and whether Y shrinks.
+        type Output = (f32, f32, bool);
+        #[inline(always)]
+        fn with_simd<S: Simd>(mut self, simd: S) -> Self::Output {
+            let mut z = simd.splat_f32s(1.0);
+            let factor = raise(simd, self.top, &mut self.m, &mut z);
+            (self.m, simd.reduce_max_f32s(z), factor.is_some())
+        }
+    }
+
+    #[test]
+    fn maxima_lag_by_so_much_and_no_more() {
+        for isa in Isa::available() {
+            for (m, top, expected) in [
+                (3.0, 2.0, (3.0, 1.0, false)),
+                (3.0, 27.0, (3.0, 1.0, false)),
+                (3.0, 28.0, (28.0, 2_f32.powi(-25), true)),
+                (f32::NEG_INFINITY, -1e30, (-1e30, 0.0, true)),
+                (-1e30, 1e30, (1e30, 0.0, true)),
+            ] {
+                assert_eq!(isa.run(Raise { top, m }), Some(expected), "{isa} {m} {top}");
+            }
+        }
+    }
+
     #[test]
     fn powers_are_within_an_ulp_and_reach_zero() {
         for isa in Isa::available() {
             let power = |x| isa.run(Exp2(x)).unwrap();
-            for step in 0..126_000 {
+            for step in -24_000..126_000 {
                 let x = -(step as f32) * 1e-3;
                 let exact = f64::from(x).exp2();
                 // 0.94 ulp with fused, some more with separate multiplications and additions.

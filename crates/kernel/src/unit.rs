@@ -50,12 +50,6 @@ impl WithSimd for Unit<'_> {
 impl Unit<'_> {
     #[inline(always)]
     fn run<S: Simd, const MR: usize, const NV: usize>(mut self, simd: S) {
-        let intervals = &self.work.intervals[self.rows.clone()];
-        let sees =
-            |note: &TileNote| intervals.iter().any(|i| !Span::cut(*i, &note.slots).is_empty());
-        if !self.notes.iter().any(sees) {
-            return;
-        }
         self.load();
         let (notes, packed) = (self.notes, self.packed);
         for (note, tile) in notes.iter().zip(packed.chunks_exact(self.layout.tile_len())) {

@@ -6,7 +6,7 @@ mod common;
 
 use common::{ALL_SEEN, Case, Seen, bits, kernels, shape, slots};
 use ringattn_core::{DType, ElementsView, Interrupted, Partial, Progress, Unwatched};
-use ringattn_kernel::{Isa, Kernel, KernelError, KeysValues, Problem, Queries, Work};
+use ringattn_kernel::{Isa, Kernel, KernelError, KeysValues, Problem, Queries, TeamError, Work};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[test]
@@ -148,7 +148,7 @@ fn parts_that_do_not_fit_are_refused() {
 
 #[test]
 fn kernels_that_cannot_be_are_refused() {
-    assert!(matches!(Kernel::new(Isa::Scalar, 0), Err(KernelError::Threads { threads: 0, .. })));
+    assert!(matches!(Kernel::new(Isa::Scalar, 0), Err(KernelError::Team(TeamError::NoThreads))));
     let foreign = if cfg!(target_arch = "aarch64") { Isa::Avx512 } else { Isa::Neon };
     assert_eq!(Kernel::new(foreign, 1).err(), Some(KernelError::Isa { isa: foreign }));
     let kernel = Kernel::new(Isa::Scalar, 2).unwrap();

@@ -22,6 +22,6 @@ pub use error::ModelError;
 pub use forward::DensePassError;
 pub use load::Model;
 pub use rope::{Rope, RopeScaling};
-pub use score::{Device, LayerPlans, RankScores, ScoreError, ScoreJob, TokenScore, score_rank};
+pub use score::{LayerPlans, RankScores, ScoreError, ScoreJob, TokenScore, score_rank};
 pub use tokenizer::Tokenizer;
 pub use weights::{LayerWeights, Linear, Weights};

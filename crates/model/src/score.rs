@@ -9,7 +9,9 @@ use ringattn_comm::Communicator;
 use ringattn_core::{
     DType, Elements, Mask, OutOfMemory, Position, Progress, Rank, Window, try_filled,
 };
-use ringattn_engine::cpu::{CpuBackend, CpuBlock, CpuError, CpuQueries, Isa, Kernel, KernelError};
+use ringattn_engine::cpu::{
+    CpuBackend, CpuBlock, CpuError, CpuQueries, Device, Kernel, KernelError,
+};
 use ringattn_engine::{EngineError, Job, Measured, NonFinite, RankPlan, run};
 use ringattn_plan::{Expectation, Layout, Plan, PlanError, Prepared, Problem, Schedule};
 use std::time::Duration;
@@ -90,19 +92,10 @@ pub struct ScoreJob<'a> {
     pub plans: &'a LayerPlans,
     /// The same, prepared.
     pub prepared: &'a [Prepared<'a>],
-    /// Where and how to compute.
+    /// Where each rank computes.
     pub device: Device,
     /// What to do about values that are not finite.
     pub non_finite: NonFinite,
-}
-
-/// The cores of one rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Device {
-    /// The instruction set.
-    pub isa: Isa,
-    /// Threads of the rank.
-    pub threads: usize,
 }
 
 /// A token and the log-probability (natural) that the tokens before it give to it.
@@ -148,14 +141,6 @@ pub enum ScoreError {
     /// The kernel or its threads could not be made.
     #[error(transparent)]
     Kernel(#[from] KernelError),
-    /// The threads of the dense layers could not be started.
-    #[error("cannot start {threads} threads: {source}")]
-    Threads {
-        /// Threads asked for.
-        threads: usize,
-        /// Why.
-        source: rayon::ThreadPoolBuildError,
-    },
     /// No memory for activations.
     #[error(transparent)]
     OutOfMemory(#[from] OutOfMemory),
@@ -190,23 +175,17 @@ pub fn score_rank<C: Communicator>(
     part_done: &(dyn Fn(u64) + Sync),
 ) -> Result<RankScores, ScoreError> {
     let rank = comm.rank();
-    let (config, threads) = (&job.model.config, job.device.threads);
-    let start = |source| ScoreError::Threads { threads, source };
-    let workers = Workers::new(threads).map_err(start)?;
+    let (config, isa) = (&job.model.config, job.device.isa);
+    let team = job.device.team(rank)?;
+    let workers = Workers::new(team.clone());
     let watch = comm.progress();
     let plans: Vec<_> = job.prepared.iter().map(|plan| RankPlan::new(plan, rank)).collect();
     let layout = job.plans.layout();
     let frequencies = &config.rope.inverse_frequencies;
     let tokens = layout.count(rank) as usize;
     let rotary = RotaryTable::new(layout.positions(rank), tokens, frequencies)?;
-    let pass = LayerPass {
-        config,
-        rotary: &rotary,
-        workers: &workers,
-        isa: job.device.isa,
-        progress: &watch,
-    };
-    let kernel = Kernel::new(job.device.isa, threads)?;
+    let pass = LayerPass { config, rotary: &rotary, workers: &workers, isa, progress: &watch };
+    let kernel = Kernel::with_team(isa, team)?;
     let scale = (1.0 / (config.attention.head_dim() as f64).sqrt()) as f32;
     let backend = CpuBackend::new(kernel, config.attention, scale);
 

@@ -176,7 +176,7 @@ fn attend_rank<C: Communicator>(
     let problem = plan.problem();
     let rank_plan = RankPlan::new(prepared, rank);
     let device = options.device();
-    let kernel = Kernel::new(device.isa, device.threads)?;
+    let kernel = Kernel::with_team(device.isa, device.team(rank)?)?;
     let backend = CpuBackend::new(kernel, problem.shape, scale as f32);
     let rows = plan.query_layout().count(rank) as usize;
     let data = input.queries.gather(plan.query_layout(), rank)?;

@@ -3,7 +3,7 @@
 use ringattn_comm::{CommError, RunError};
 use ringattn_core::{MaskError, OutOfMemory, ShapeError};
 use ringattn_engine::EngineError;
-use ringattn_engine::cpu::{CpuError, KernelError};
+use ringattn_engine::cpu::{CpuError, KernelError, TeamError};
 use ringattn_model::{DensePassError, ModelError, ScoreError};
 use ringattn_plan::{LayoutError, PlanError};
 use std::io;
@@ -185,9 +185,9 @@ fn score_kind(error: &ScoreError) -> ErrorKind {
     match error {
         ScoreError::Attention { source, .. } => engine_kind(source),
         ScoreError::Dense(DensePassError::Interrupted(_)) => ErrorKind::Stopped,
-        ScoreError::Dense(DensePassError::OutOfMemory(_))
-        | ScoreError::Threads { .. }
-        | ScoreError::OutOfMemory(_) => ErrorKind::Memory,
+        ScoreError::Dense(DensePassError::OutOfMemory(_)) | ScoreError::OutOfMemory(_) => {
+            ErrorKind::Memory
+        }
         ScoreError::Kernel(error) => kernel_kind(error),
         ScoreError::Vocabulary { .. } => ErrorKind::Input,
         ScoreError::NonFinite { .. } => ErrorKind::NonFinite,
@@ -207,7 +207,9 @@ fn engine_kind(error: &EngineError<CpuError>) -> ErrorKind {
 
 fn kernel_kind(error: &KernelError) -> ErrorKind {
     match error {
-        KernelError::Memory { .. } | KernelError::Threads { .. } => ErrorKind::Memory,
+        KernelError::Memory { .. } | KernelError::Team(TeamError::Start { .. }) => {
+            ErrorKind::Memory
+        }
         KernelError::Interrupted => ErrorKind::Stopped,
         _ => ErrorKind::Usage,
     }

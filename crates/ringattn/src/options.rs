@@ -5,8 +5,7 @@ use crate::host;
 use ringattn_comm::{CommError, StopSignal, local};
 use ringattn_core::Rank;
 use ringattn_engine::NonFinite;
-use ringattn_engine::cpu::Isa;
-use ringattn_model::Device;
+use ringattn_engine::cpu::{Affinity, Device, Isa};
 use ringattn_plan::{Layout, LayoutError, LayoutKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,6 +24,8 @@ pub struct RunOptions {
     pub ranks: u32,
     /// Threads of each rank; `None` shares the machine's cores among the ranks, at least 1 each.
     pub threads: Option<usize>,
+    /// Whether threads stay on one processor each.
+    pub affinity: Affinity,
     /// Which rank owns which token.
     pub layout: LayoutKind,
     /// The block of the layout, where it has one to choose.
@@ -51,6 +52,7 @@ impl RunOptions {
         Self {
             ranks,
             threads: None,
+            affinity: Affinity::Free,
             layout: LayoutKind::Striped,
             block: None,
             timeout: local::DEFAULT_TIMEOUT,
@@ -70,7 +72,7 @@ impl RunOptions {
     }
 
     pub(crate) fn device(&self) -> Device {
-        Device { isa: self.isa, threads: self.threads_per_rank() }
+        Device { isa: self.isa, threads: self.threads_per_rank(), affinity: self.affinity }
     }
 
     /// Refuses a run for which `buffers` bytes and the workspaces of all threads exceed the limit.

@@ -1,10 +1,8 @@
-//! The threads of one rank for the dense layers, and the cutting of rows.
+//! What the threads of one rank need for the dense layers, and the cutting of rows.
 
-use rayon::prelude::*;
 use ringattn_engine::cpu::dense::Workspace;
-use ringattn_engine::cpu::thread_cpu_time;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use ringattn_engine::cpu::{BusyTime, Team};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Rows of a block: large enough that reading a weight costs little, small enough that activations
@@ -14,11 +12,11 @@ pub(crate) fn row_block(rows: usize) -> usize {
     rows.div_ceil(8).next_multiple_of(12).clamp(12, 504)
 }
 
-/// Threads, reusable scratch memory, and the processor time spent on them.
+/// The rank's threads, reusable scratch memory, and the processor time spent on dense layers.
 pub(crate) struct Workers {
-    pool: Option<rayon::ThreadPool>,
+    team: Arc<Team>,
     scratch: Mutex<Vec<Scratch>>,
-    busy_nanos: AtomicU64,
+    busy: BusyTime,
 }
 
 /// Memory of one thread for one block of rows; contents are lost between uses.
@@ -35,13 +33,9 @@ pub(crate) struct Scratch {
 }
 
 impl Workers {
-    /// `threads` threads; with one, work runs on the caller's.
-    pub(crate) fn new(threads: usize) -> Result<Self, rayon::ThreadPoolBuildError> {
-        let pool = match threads {
-            0 | 1 => None,
-            _ => Some(rayon::ThreadPoolBuilder::new().num_threads(threads).build()?),
-        };
-        Ok(Self { pool, scratch: Mutex::default(), busy_nanos: AtomicU64::new(0) })
+    /// Work for these threads.
+    pub(crate) fn new(team: Arc<Team>) -> Self {
+        Self { team, scratch: Mutex::default(), busy: BusyTime::default() }
     }
 
     /// Runs `body` on every item with some scratch memory; the first error ends it.
@@ -50,24 +44,17 @@ impl Workers {
         items: Vec<T>,
         body: impl Fn(T, &mut Scratch) -> Result<(), E> + Sync,
     ) -> Result<(), E> {
-        let timed = |item| {
-            let start = thread_cpu_time();
+        self.team.each(items, |item| {
             let mut scratch = self.shelf().pop().unwrap_or_default();
-            let result = body(item, &mut scratch);
+            let result = self.busy.measure(|| body(item, &mut scratch));
             self.shelf().push(scratch);
-            let spent = (thread_cpu_time() - start).as_nanos() as u64;
-            self.busy_nanos.fetch_add(spent, Ordering::Relaxed);
             result
-        };
-        match &self.pool {
-            Some(pool) => pool.install(|| items.into_par_iter().try_for_each(timed)),
-            None => items.into_iter().try_for_each(timed),
-        }
+        })
     }
 
     /// Processor time spent in bodies so far.
     pub(crate) fn busy(&self) -> Duration {
-        Duration::from_nanos(self.busy_nanos.load(Ordering::Relaxed))
+        self.busy.total()
     }
 
     fn shelf(&self) -> std::sync::MutexGuard<'_, Vec<Scratch>> {

@@ -1,0 +1,207 @@
+//! The threads of one rank, and where they run.
+//!
+//! Items of work are taken from one queue in the order given, so that a caller who lists the largest
+//! first leaves little to wait for at the end. Which thread takes which item is left to chance, and no
+//! result may depend on it. Knows nothing of the work.
+
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use thiserror::Error;
+
+/// Where the threads of a team run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pinning {
+    /// Wherever the system puts them.
+    #[default]
+    Free,
+    /// Each on a processor of its own, the first thread on the `first`-th of those that the process
+    /// may use, counted round. Memory that a thread touches first then stays near it.
+    From {
+        /// The first thread's place.
+        first: usize,
+    },
+}
+
+/// Threads that cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum TeamError {
+    /// Nobody to do the work.
+    #[error("at least one thread is needed")]
+    NoThreads,
+    /// The system gives no such threads.
+    #[error("cannot start {threads} threads: {reason}")]
+    Start {
+        /// How many were asked for.
+        threads: usize,
+        /// Why not.
+        reason: String,
+    },
+    /// The system does not bind a thread to a processor.
+    #[error("cannot pin threads to processors: {reason}")]
+    Pin {
+        /// Why not.
+        reason: String,
+    },
+}
+
+/// Threads that share out work.
+pub struct Team {
+    threads: usize,
+    /// `None`: all work runs on the caller's thread.
+    pool: Option<ThreadPool>,
+}
+
+impl Team {
+    /// `threads` threads; a single one that is not pinned is the caller's own.
+    ///
+    /// # Errors
+    /// When `threads` is 0, or when they cannot be started or pinned.
+    pub fn new(threads: usize, pinning: Pinning) -> Result<Self, TeamError> {
+        let pool = match (threads, pinning) {
+            (0, _) => return Err(TeamError::NoThreads),
+            (1, Pinning::Free) => None,
+            _ => Some(
+                ThreadPoolBuilder::new()
+                    .num_threads(threads)
+                    .thread_name(|index| format!("team-{index}"))
+                    .build()
+                    .map_err(|error| TeamError::Start { threads, reason: error.to_string() })?,
+            ),
+        };
+        if let (Some(pool), Pinning::From { first }) = (&pool, pinning) {
+            let pinned = pool.broadcast(|thread| affinity::pin(first + thread.index()));
+            let refusal = |reason| TeamError::Pin { reason };
+            pinned.into_iter().collect::<Result<(), _>>().map_err(refusal)?;
+        }
+        Ok(Self { threads, pool })
+    }
+
+    /// How many threads work.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Runs `body` on every item, on all threads. After an error no further item is begun.
+    ///
+    /// # Errors
+    /// One of those that `body` returned.
+    pub fn each<T: Send, E: Send>(
+        &self,
+        items: Vec<T>,
+        body: impl Fn(T) -> Result<(), E> + Sync,
+    ) -> Result<(), E> {
+        let Some(pool) = &self.pool else {
+            return items.into_iter().try_for_each(body);
+        };
+        let queue = Mutex::new(items.into_iter());
+        let work = || {
+            while let Some(item) = next(&queue) {
+                if let Err(error) = body(item) {
+                    lock(&queue).by_ref().for_each(drop);
+                    return Err(error);
+                }
+            }
+            Ok(())
+        };
+        pool.broadcast(|_| work()).into_iter().collect()
+    }
+}
+
+impl fmt::Debug for Team {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Team").field("threads", &self.threads).finish_non_exhaustive()
+    }
+}
+
+// A panic in `body` cannot leave the queue half changed: it is locked only to take from it.
+fn lock<T>(queue: &Mutex<T>) -> MutexGuard<'_, T> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn next<T>(queue: &Mutex<std::vec::IntoIter<T>>) -> Option<T> {
+    lock(queue).next()
+}
+
+#[cfg(target_os = "linux")]
+mod affinity {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+    /// Binds the calling thread to the `place`-th processor that the process may use.
+    pub(super) fn pin(place: usize) -> Result<(), String> {
+        let allowed = sched_getaffinity(None).map_err(|error| error.to_string())?;
+        let processors = (0..CpuSet::MAX_CPU).filter(|&processor| allowed.is_set(processor));
+        let count = allowed.count() as usize;
+        let Some(processor) = processors.clone().nth(place % count.max(1)) else {
+            return Err("the process may use no processor".into());
+        };
+        let mut own = CpuSet::new();
+        own.set(processor);
+        sched_setaffinity(None, &own).map_err(|error| error.to_string())
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod affinity {
+    /// Other systems offer no binding to one processor.
+    pub(super) fn pin(_: usize) -> Result<(), String> {
+        Err("threads can be pinned to processors on Linux only".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn every_item_is_done_once_whatever_the_team() {
+        for threads in 1..=5 {
+            for pinning in [Pinning::Free, Pinning::From { first: threads }] {
+                let team = Team::new(threads, pinning).unwrap();
+                for items in [0, 1, 2, 100] {
+                    let done: Vec<_> = (0..items).map(|_| AtomicUsize::new(0)).collect();
+                    let body = |item: usize| {
+                        done[item].fetch_add(1, Ordering::Relaxed);
+                        Ok::<_, ()>(())
+                    };
+                    team.each((0..items).collect(), body).unwrap();
+                    assert!(done.iter().all(|count| count.load(Ordering::Relaxed) == 1));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_error_ends_the_rest() {
+        for threads in [1, 2, 4] {
+            let team = Team::new(threads, Pinning::Free).unwrap();
+            let done = AtomicUsize::new(0);
+            let body = |item| {
+                done.fetch_add(1, Ordering::Relaxed);
+                if item == 3 { Err(item) } else { Ok(()) }
+            };
+            assert_eq!(team.each((0..1000).map(|item| item % 4).collect(), body), Err(3));
+            assert!(done.into_inner() < 1000);
+        }
+    }
+
+    #[test]
+    fn no_threads_is_no_team() {
+        assert_eq!(Team::new(0, Pinning::Free).err(), Some(TeamError::NoThreads));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn pinned_threads_run_on_one_processor_each() {
+        let team = Team::new(3, Pinning::From { first: 1 }).unwrap();
+        let widths = Mutex::new(Vec::new());
+        let body = |()| {
+            let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+            widths.lock().unwrap().push(allowed.count());
+            Ok::<_, ()>(())
+        };
+        team.each(vec![(); 20], body).unwrap();
+        assert_eq!(widths.into_inner().unwrap(), [1; 20]);
+    }
+}
