@@ -5,6 +5,7 @@
 //! packed memory is bounded, whatever the block's length.
 
 use crate::geometry::{Span, seen_tiles};
+use crate::isa::Shaped;
 use crate::pack::{Layout, Pack, TileNote};
 use crate::state::Cells;
 use crate::unit::Unit;
@@ -131,7 +132,7 @@ impl Call<'_> {
     ) -> Result<(), KernelError> {
         let rows = row..self.work.queries.rows.min(row + QUERY_TILE);
         self.kernel.shelf.with_scratch(|scratch| {
-            self.kernel.run(Unit {
+            self.kernel.run(Shaped(Unit {
                 problem: self.problem,
                 work: self.work,
                 layout: self.layout,
@@ -141,7 +142,7 @@ impl Call<'_> {
                 rows,
                 cells: &self.cells,
                 scratch,
-            })
+            }))
         })??;
         Ok(self.progress.advance()?)
     }

@@ -6,11 +6,11 @@
 //! number of rows in a call nor the panels chosen change a bit. Calls run on the caller's thread.
 
 use crate::Isa;
-use crate::isa::{MicroShape, ROWS_OF_16, ROWS_OF_32, VECTORS};
+use crate::isa::{Micro, MicroShape, ROWS_OF_32, Shaped, VECTORS};
 use crate::pack::{transpose, widen};
 use crate::tile::{Start, multiply};
-use crate::workspace::{MAX_LANES, STRIDE};
-use pulp::{Simd, WithSimd};
+use crate::workspace::MAX_LANES;
+use pulp::Simd;
 use ringattn_core::{
     DType, Elements, ElementsView, OutOfMemory, PlainElement, bf16, f16, try_filled,
 };
@@ -20,6 +20,8 @@ use thiserror::Error;
 /// Inner elements of a piece at most: a panel of them stays in the first cache, and a sum of so many
 /// terms loses little.
 const DEPTH: usize = 192;
+/// Floats from one staged row to the next; the extra line keeps rows off each other's cache sets.
+const LINE: usize = DEPTH + 16;
 /// Rows of W in the widest panel.
 const MAX_PANEL: usize = MAX_LANES * VECTORS;
 /// Floats of the widest micro-tile.
@@ -59,14 +61,62 @@ pub enum Write {
     Add,
 }
 
-/// Working memory of one thread, reused from call to call.
+/// Rows of `x`, `[n, in]`, laid out as the micro-kernels read them: `[pieces, n, LINE]`. One staging
+/// serves all matrices that multiply the same rows; the memory is reused by the next one.
 #[derive(Debug, Default)]
-pub struct Workspace {
-    /// A piece of `x`, rows of STRIDE floats.
-    x: Vec<f32>,
-    /// A piece of a panel, widened.
-    panel: Vec<f32>,
+pub struct StagedRows {
+    data: Vec<f32>,
+    rows: usize,
+    cols: usize,
 }
+
+impl StagedRows {
+    /// Stages `x` `[n, cols]`, whatever was staged before.
+    ///
+    /// # Errors
+    /// When `x` is no whole number of rows, or memory is lacking.
+    pub fn stage(&mut self, x: &[f32], cols: usize) -> Result<&Self, DenseError> {
+        let rows = x.len() / cols.max(1);
+        size("x", rows * cols, x.len())?;
+        (self.rows, self.cols) = (rows, cols);
+        let len = pieces(cols).len() * self.padded() * LINE;
+        if len > self.data.len() {
+            self.data = try_filled(len, 0.0)?;
+        }
+        let padded = self.padded();
+        for (inner, piece) in pieces(cols).zip(self.data.chunks_exact_mut((padded * LINE).max(1))) {
+            let (staged, rest) = piece.split_at_mut(rows * LINE);
+            for (from, to) in x.chunks_exact(cols).zip(staged.chunks_exact_mut(LINE)) {
+                to[..inner.len()].copy_from_slice(&from[inner.clone()]);
+            }
+            rest.fill(0.0);
+        }
+        Ok(self)
+    }
+
+    /// Rows of a piece: those behind the last are 0.
+    fn padded(&self) -> usize {
+        self.rows.next_multiple_of(ROWS_OF_32)
+    }
+
+    /// The `count` rows from `row` on of a piece, rows of LINE floats.
+    #[inline(always)]
+    fn piece(&self, index: usize, row: usize, count: usize) -> &[f32] {
+        let first = index * self.padded() + row;
+        &self.data[first * LINE..(first + count) * LINE]
+    }
+}
+
+/// The equal pieces of the inner dimension.
+#[inline(always)]
+fn pieces(cols: usize) -> impl ExactSizeIterator<Item = Range<usize>> {
+    let piece = cols.div_ceil(cols.div_ceil(DEPTH).max(1)).max(1);
+    (0..cols).step_by(piece).map(move |from| from..(from + piece).min(cols))
+}
+
+/// Working memory of one thread, reused from call to call: a piece of a panel, widened.
+#[derive(Debug, Default)]
+pub struct Workspace(Vec<f32>);
 
 /// Why a dense layer could not be computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -157,28 +207,27 @@ impl PackedMatrix {
         Ok(())
     }
 
-    /// Columns `out` of `y = x W^T` (or `y += x W^T`), `x` `[n, in]`. `out` is a range of rows of W
-    /// that begins at a multiple of [`PANEL_STEP`] and ends at one or at the last row.
+    /// Columns `out` of `y = x W^T` (or `y += x W^T`). `out` is a range of rows of W that begins at a
+    /// multiple of [`PANEL_STEP`] and ends at one or at the last row.
     ///
     /// # Errors
     /// When the sizes do not fit together.
     pub fn multiply(
         &self,
         out: Range<usize>,
-        x: &[f32],
+        x: &StagedRows,
         (y, write): (Columns<'_>, Write),
         workspace: &mut Workspace,
     ) -> Result<(), DenseError> {
-        let rows = x.len() / self.cols.max(1);
-        size("x", rows * self.cols, x.len())?;
+        size("columns of x", self.cols, x.cols)?;
         size("start of columns", out.start.next_multiple_of(PANEL_STEP), out.start)?;
         let end = if out.end.is_multiple_of(PANEL_STEP) { out.end } else { self.rows };
         size("end of columns", end, out.end)?;
         size("last column", out.end.min(self.rows), out.end)?;
         size("width of y", y.width.max(y.first + out.len()), y.width)?;
-        size("y", rows * y.width, y.data.len())?;
-        let product = Product { matrix: self, out, x, rows, y, write, workspace };
-        self.isa.run(product).ok_or(DenseError::Isa { isa: self.isa })
+        size("y", x.rows * y.width, y.data.len())?;
+        let product = Product { matrix: self, out, x, y, write, widened: &mut workspace.0 };
+        self.isa.run(Shaped(product)).ok_or(DenseError::Isa { isa: self.isa })
     }
 }
 
@@ -209,65 +258,37 @@ fn panels<T: PlainElement>(
 struct Product<'a> {
     matrix: &'a PackedMatrix,
     out: Range<usize>,
-    x: &'a [f32],
-    rows: usize,
+    x: &'a StagedRows,
     y: Columns<'a>,
     write: Write,
-    workspace: &'a mut Workspace,
+    widened: &'a mut Vec<f32>,
 }
 
-impl WithSimd for Product<'_> {
+impl Micro for Product<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        if S::REGISTER_COUNT >= 32 {
-            self.run::<S, ROWS_OF_32, VECTORS>(simd);
-        } else {
-            self.run::<S, ROWS_OF_16, VECTORS>(simd);
+    fn with_shape<S: Simd, const MR: usize, const NV: usize>(mut self, simd: S) {
+        let panel = NV * S::F32_LANES;
+        for (index, inner) in pieces(self.matrix.cols).enumerate() {
+            let kept = index > 0 || self.write == Write::Add;
+            let start = if kept { Start::Kept } else { Start::Zero };
+            for first in (self.out.start..self.out.end).step_by(panel) {
+                let width = panel.min(self.out.end - first);
+                self.panel::<S, MR, NV>(simd, (first, width), (index, &inner), start);
+            }
         }
     }
 }
 
 impl Product<'_> {
-    #[inline(always)]
-    fn run<S: Simd, const MR: usize, const NV: usize>(mut self, simd: S) {
-        let cols = self.matrix.cols;
-        let panel = NV * S::F32_LANES;
-        let piece = cols.div_ceil(cols.div_ceil(DEPTH).max(1));
-        for from in (0..cols).step_by(piece.max(1)) {
-            let inner = from..(from + piece).min(cols);
-            self.stage(&inner, self.rows.next_multiple_of(MR));
-            let kept = from > 0 || self.write == Write::Add;
-            let start = if kept { Start::Kept } else { Start::Zero };
-            for first in (self.out.start..self.out.end).step_by(panel) {
-                let width = panel.min(self.out.end - first);
-                self.panel::<S, MR, NV>(simd, (first, width), &inner, start);
-            }
-        }
-    }
-
-    /// Copies columns `inner` of `x` to rows of the micro-kernel's stride; rows behind the last are 0.
-    #[inline(always)]
-    fn stage(&mut self, inner: &Range<usize>, padded: usize) {
-        let staged = &mut self.workspace.x;
-        staged.resize(padded * STRIDE, 0.0);
-        let depth = inner.len();
-        for (row, to) in staged.chunks_exact_mut(STRIDE).enumerate() {
-            match self.x.get(row * self.matrix.cols + inner.start..) {
-                Some(from) if row < self.rows => to[..depth].copy_from_slice(&from[..depth]),
-                _ => to[..depth].fill(0.0),
-            }
-        }
-    }
-
-    /// One panel of W, `inner` of its depth, against all rows.
+    /// One panel of W, the `index`-th piece `inner` of its depth, against all rows.
     #[inline(always)]
     fn panel<S: Simd, const MR: usize, const NV: usize>(
         &mut self,
         simd: S,
         (first, width): (usize, usize),
-        inner: &Range<usize>,
+        (index, inner): (usize, &Range<usize>),
         start: Start,
     ) {
         let panel = NV * S::F32_LANES;
@@ -276,17 +297,17 @@ impl Product<'_> {
         let weights = match self.matrix.data.view() {
             ElementsView::F32(data) => &data[at..at + len],
             halves => {
-                self.workspace.panel.resize(DEPTH * MAX_PANEL, 0.0);
-                let widened = &mut self.workspace.panel[..len];
+                self.widened.resize(DEPTH * MAX_PANEL, 0.0);
+                let widened = &mut self.widened[..len];
                 widen(halves, at, widened);
                 &*widened
             }
         };
         let (y, ldc) = (&mut *self.y.data, self.y.width);
         let column = self.y.first + first - self.out.start;
-        for row in (0..self.rows).step_by(MR) {
-            let rows = MR.min(self.rows - row);
-            let x = &self.workspace.x[row * STRIDE..(row + MR) * STRIDE];
+        for row in (0..self.x.rows).step_by(MR) {
+            let rows = MR.min(self.x.rows - row);
+            let x = self.x.piece(index, row, MR);
             let target = Target { y: &mut y[row * ldc + column..], ldc, rows, width };
             match rows {
                 1 => target.micro::<S, 1, NV>(simd, (x, inner.len()), weights, start),
@@ -315,16 +336,16 @@ impl Target<'_> {
         start: Start,
     ) {
         let panel = NV * S::F32_LANES;
-        assert!(depth <= STRIDE && x.len() >= MR * STRIDE && weights.len() >= depth * panel);
+        assert!(depth <= LINE && x.len() >= MR * LINE && weights.len() >= depth * panel);
         let operands = (x.as_ptr(), weights.as_ptr());
         if self.rows == MR && self.width == panel {
             assert!(self.y.len() >= (MR - 1) * self.ldc + panel);
-            // SAFETY: `x` holds MR rows of STRIDE >= depth floats, `weights` depth rows of NV
+            // SAFETY: `x` holds MR rows of LINE >= depth floats, `weights` depth rows of NV
             // vectors, and `y` NV vectors at each of MR rows `ldc` apart (both asserts); `y` is
             // borrowed mutably.
             unsafe {
                 let c = (self.y.as_mut_ptr(), self.ldc);
-                multiply::<S, MR, NV>(simd, depth, operands, c, start);
+                multiply::<S, MR, NV, LINE>(simd, depth, operands, c, start);
             }
             return;
         }
@@ -337,7 +358,7 @@ impl Target<'_> {
         // SAFETY: as above, with the local tile of MR rows of NV vectors as the target.
         unsafe {
             let c = (tile.as_mut_ptr(), panel);
-            multiply::<S, MR, NV>(simd, depth, operands, c, start);
+            multiply::<S, MR, NV, LINE>(simd, depth, operands, c, start);
         }
         for (row, tile) in tile.chunks_exact(panel).take(self.rows).enumerate() {
             self.y[row * self.ldc..][..self.width].copy_from_slice(&tile[..self.width]);
@@ -371,11 +392,13 @@ mod tests {
                     let x: Vec<f32> = (0..n * cols).map(|i| number(i + 77)).collect();
                     let read = |row: usize, to: &mut [f32]| widen(w.view(), row * cols, to);
                     let packed = PackedMatrix::pack(isa, (out, cols), dtype, read).unwrap();
+                    let mut rows = StagedRows::default();
+                    let staged = rows.stage(&x, cols).unwrap();
                     let mut y = vec![0.5; n * (out + 2)];
                     for write in [Write::Replace, Write::Add] {
                         let target = Columns { data: &mut y, width: out + 2, first: 1 };
                         let mut workspace = Workspace::default();
-                        packed.multiply(0..out, &x, (target, write), &mut workspace).unwrap();
+                        packed.multiply(0..out, staged, (target, write), &mut workspace).unwrap();
                         for (at, &actual) in y.iter().enumerate() {
                             let (i, j) = (at / (out + 2), at % (out + 2));
                             if j == 0 || j > out {
@@ -417,7 +440,8 @@ mod tests {
             let mut product = |rows: Range<usize>, columns: Range<usize>| {
                 let mut y = vec![0.0; rows.len() * columns.len()];
                 let target = Columns { data: &mut y, width: columns.len(), first: 0 };
-                let x = &x[rows.start * cols..rows.end * cols];
+                let mut staged = StagedRows::default();
+                let x = staged.stage(&x[rows.start * cols..rows.end * cols], cols).unwrap();
                 packed.multiply(columns, x, (target, Write::Replace), &mut workspace).unwrap();
                 y
             };
@@ -432,13 +456,32 @@ mod tests {
     }
 
     #[test]
+    fn rows_staged_before_leave_no_trace() {
+        let mut staged = StagedRows::default();
+        for (rows, cols) in [(30, 700), (1, 3), (13, 193), (0, 5), (29, 192)] {
+            let x: Vec<f32> = (0..rows * cols).map(number).collect();
+            let fresh = StagedRows::default().stage(&x, cols).map(|fresh| {
+                let len = pieces(cols).len() * fresh.padded();
+                (0..len).map(|row| fresh.piece(0, row, 1)[..1].to_vec()).collect::<Vec<_>>()
+            });
+            let again = staged.stage(&x, cols).map(|again| {
+                let len = pieces(cols).len() * again.padded();
+                (0..len).map(|row| again.piece(0, row, 1)[..1].to_vec()).collect::<Vec<_>>()
+            });
+            assert_eq!(again, fresh, "{rows} x {cols}");
+        }
+    }
+
+    #[test]
     fn sizes_that_do_not_fit_are_refused() {
         let isa = Isa::detect();
         let packed = PackedMatrix::pack(isa, (64, 4), DType::F32, |_, to| to.fill(1.0)).unwrap();
         let call = |out: Range<usize>, x: usize, y: usize, width: usize| {
             let (x, mut y) = (vec![0.0; x], vec![0.0; y]);
             let target = Columns { data: &mut y, width, first: 0 };
-            packed.multiply(out, &x, (target, Write::Replace), &mut Workspace::default())
+            let mut staged = StagedRows::default();
+            let x = staged.stage(&x, 4)?;
+            packed.multiply(out, x, (target, Write::Replace), &mut Workspace::default())
         };
         assert_eq!(call(0..64, 8, 128, 64), Ok(()));
         for (out, x, y, width) in [
@@ -451,6 +494,12 @@ mod tests {
         ] {
             assert!(call(out, x, y, width).is_err());
         }
+        let mut staged = StagedRows::default();
+        let (x, mut y) = (staged.stage(&[0.0; 10], 5).unwrap(), [0.0; 128]);
+        let target = Columns { data: &mut y, width: 64, first: 0 };
+        let product =
+            packed.multiply(0..64, x, (target, Write::Replace), &mut Workspace::default());
+        assert_eq!(product, size("columns of x", 4, 5));
         assert!(packed.row(64, &mut [0.0; 4]).is_err() && packed.row(0, &mut [0.0; 3]).is_err());
     }
 }

@@ -87,7 +87,7 @@ pub(crate) const VECTORS: usize = 2;
 impl MicroShape {
     /// The shape that this processor runs under `isa`; `None` when it lacks the set.
     pub(crate) fn of(isa: Isa) -> Option<Self> {
-        isa.run(Measure)
+        isa.run(Shaped(Measure))
     }
 
     /// Keys of a packed panel.
@@ -96,13 +96,36 @@ impl MicroShape {
     }
 }
 
+/// Work that is written for any micro-kernel shape.
+pub(crate) trait Micro {
+    /// Its result.
+    type Output;
+    /// Does the work with micro-tiles of `MR` rows and `NV` vectors.
+    fn with_shape<S: Simd, const MR: usize, const NV: usize>(self, simd: S) -> Self::Output;
+}
+
+/// Runs [`Micro`] work in the shape that fills the registers of an instruction set.
+pub(crate) struct Shaped<T>(pub(crate) T);
+
+impl<T: Micro> WithSimd for Shaped<T> {
+    type Output = T::Output;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) -> T::Output {
+        if S::REGISTER_COUNT >= 32 {
+            self.0.with_shape::<S, ROWS_OF_32, VECTORS>(simd)
+        } else {
+            self.0.with_shape::<S, ROWS_OF_16, VECTORS>(simd)
+        }
+    }
+}
+
 struct Measure;
 
-impl WithSimd for Measure {
+impl Micro for Measure {
     type Output = MicroShape;
-    fn with_simd<S: Simd>(self, _: S) -> MicroShape {
-        let rows = if S::REGISTER_COUNT >= 32 { ROWS_OF_32 } else { ROWS_OF_16 };
-        MicroShape { rows, lanes: S::F32_LANES, vectors: VECTORS }
+    fn with_shape<S: Simd, const MR: usize, const NV: usize>(self, _: S) -> MicroShape {
+        MicroShape { rows: MR, lanes: S::F32_LANES, vectors: NV }
     }
 }
 

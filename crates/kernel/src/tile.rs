@@ -2,7 +2,8 @@
 //!
 //! `C[i][:] = C0[i][:] + sum_k A[i][k] B[k][:]` for `MR` rows and `NV` vectors, all accumulators in
 //! registers. The sum is formed first and then added to `C0`: many small terms that were added one by
-//! one to a large `C0` would all be rounded away (47 ulp were seen in 2335 keys). A is row-major with the tiles' common stride, B is packed. Knows spans, no softmax.
+//! one to a large `C0` would all be rounded away (47 ulp were seen in 2335 keys). A is row-major, B is
+//! packed. Knows spans, no softmax.
 
 use crate::geometry::Span;
 use crate::workspace::{KEY_TILE, STRIDE};
@@ -23,15 +24,15 @@ pub(crate) enum Start {
     Kept,
 }
 
-/// `MR x NV` vectors of C, `depth` steps.
+/// `MR x NV` vectors of C, `depth` steps; rows of A are `LDA` floats apart.
 ///
 /// # Safety
-/// `a` must be readable at `i * STRIDE + k` for `i < MR`, `k < depth`; `b` for `depth * NV` vectors;
+/// `a` must be readable at `i * LDA + k` for `i < MR`, `k < depth`; `b` for `depth * NV` vectors;
 /// `c`, a pointer and the floats between its rows, must be writable, and nothing else reading it, for
 /// `NV` vectors at each row.
 #[inline(always)]
 #[allow(clippy::needless_range_loop, reason = "one index runs over registers and memory alike")]
-pub(crate) unsafe fn multiply<S: Simd, const MR: usize, const NV: usize>(
+pub(crate) unsafe fn multiply<S: Simd, const MR: usize, const NV: usize, const LDA: usize>(
     simd: S,
     depth: usize,
     (a, b): (*const f32, *const f32),
@@ -48,7 +49,7 @@ pub(crate) unsafe fn multiply<S: Simd, const MR: usize, const NV: usize>(
                 line[j] = b.cast::<S::f32s>().add(k * NV + j).read_unaligned();
             }
             for i in 0..MR {
-                let factor = simd.splat_f32s(a.add(i * STRIDE + k).read());
+                let factor = simd.splat_f32s(a.add(i * LDA + k).read());
                 for j in 0..NV {
                     sums[i][j] = simd.mul_add_e_f32s(factor, line[j], sums[i][j]);
                 }
@@ -93,7 +94,7 @@ pub(crate) fn scores<S: Simd, const MR: usize, const NV: usize>(
             unsafe {
                 let (a, b) = (q.as_ptr().add(from), panel.as_ptr().add(from * width));
                 let c = (s.as_mut_ptr().add(first), STRIDE);
-                multiply::<S, MR, NV>(simd, depth, (a, b), c, start);
+                multiply::<S, MR, NV, STRIDE>(simd, depth, (a, b), c, start);
             }
         }
     }
@@ -129,9 +130,9 @@ pub(crate) fn accumulate<S: Simd, const MR: usize, const NV: usize>(
                 let b = values.as_ptr().add((done * KEY_TILE + start * count) * lanes);
                 let c = (y.as_mut_ptr().add(done * lanes), STRIDE);
                 if count == NV {
-                    multiply::<S, MR, NV>(simd, depth, (a, b), c, Start::Kept);
+                    multiply::<S, MR, NV, STRIDE>(simd, depth, (a, b), c, Start::Kept);
                 } else {
-                    multiply::<S, MR, 1>(simd, depth, (a, b), c, Start::Kept);
+                    multiply::<S, MR, 1, STRIDE>(simd, depth, (a, b), c, Start::Kept);
                 }
             }
         }

@@ -7,14 +7,14 @@
 use crate::careful::Meeting;
 use crate::finite::is_tame;
 use crate::geometry::Span;
-use crate::isa::{ROWS_OF_16, ROWS_OF_32, VECTORS};
+use crate::isa::Micro;
 use crate::pack::{Layout, TileNote};
 use crate::problem::{Problem, Work};
 use crate::softmax::{largest, raise, weigh};
 use crate::state::{Cell, Cells};
 use crate::tile::{accumulate, scores};
 use crate::workspace::{MAX_LANES, QUERY_TILE, STRIDE, Scratch};
-use pulp::{Simd, WithSimd};
+use pulp::Simd;
 use std::f64::consts::LOG2_E;
 use std::ops::Range;
 
@@ -34,22 +34,11 @@ pub(crate) struct Unit<'a> {
     pub(crate) scratch: &'a mut Scratch,
 }
 
-impl WithSimd for Unit<'_> {
+impl Micro for Unit<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        if S::REGISTER_COUNT >= 32 {
-            self.run::<S, ROWS_OF_32, VECTORS>(simd);
-        } else {
-            self.run::<S, ROWS_OF_16, VECTORS>(simd);
-        }
-    }
-}
-
-impl Unit<'_> {
-    #[inline(always)]
-    fn run<S: Simd, const MR: usize, const NV: usize>(mut self, simd: S) {
+    fn with_shape<S: Simd, const MR: usize, const NV: usize>(mut self, simd: S) {
         self.load();
         let (notes, packed) = (self.notes, self.packed);
         for (note, tile) in notes.iter().zip(packed.chunks_exact(self.layout.tile_len())) {
@@ -70,7 +59,9 @@ impl Unit<'_> {
         }
         self.store();
     }
+}
 
+impl Unit<'_> {
     /// Fills the tiles: queries in base-2 units, rounded once, and the state.
     #[inline(always)]
     fn load(&mut self) {

@@ -3,16 +3,16 @@
 use super::layer::DensePassError;
 use crate::weights::Linear;
 use ringattn_core::Progress;
-use ringattn_engine::cpu::dense::{Columns, PANEL_STEP, Workspace, Write};
+use ringattn_engine::cpu::dense::{Columns, PANEL_STEP, StagedRows, Workspace, Write};
 
 /// Out features that are computed between two signs of progress: about 1 GFLOP for the widest
 /// published layers, so that peers never take a slow rank for a stuck one.
 const PIECE: usize = 16 * PANEL_STEP;
 
-/// `y = x W^T + bias` or `y += x W^T + bias`; `x` `[rows, in]`, `y` `[rows, out]`.
+/// `y = x W^T + bias` or `y += x W^T + bias`; `x` `[rows, in]`, staged, `y` `[rows, out]`.
 pub(crate) fn linear(
     layer: &Linear,
-    x: &[f32],
+    x: &StagedRows,
     (y, write): (&mut [f32], Write),
     (workspace, progress): (&mut Workspace, &dyn Progress),
 ) -> Result<(), DensePassError> {

@@ -63,6 +63,7 @@ impl Head<'_> {
         let head = self.weights.head.as_ref().unwrap_or(&self.weights.embedding);
         let normed = Scratch::sized(&mut scratch.normed, hidden.len());
         rms_norm(hidden, &self.weights.final_norm, self.config.rms_norm_eps, normed);
+        let staged = scratch.staged.stage(normed, self.config.hidden_size)?;
         let start = Running { max: f64::NEG_INFINITY, sum: 0.0, target: f64::NAN };
         let mut rows = vec![start; targets.len()];
         for first in (0..head.rows()).step_by(PANEL) {
@@ -70,7 +71,7 @@ impl Head<'_> {
             let len = range.len();
             let logits = Scratch::sized(&mut scratch.wide, targets.len() * len);
             let y = Columns { data: &mut *logits, width: len, first: 0 };
-            head.multiply(range.clone(), normed, (y, Write::Replace), &mut scratch.dense)?;
+            head.multiply(range.clone(), staged, (y, Write::Replace), &mut scratch.dense)?;
             for ((row, target), logits) in
                 rows.iter_mut().zip(&*targets).zip(logits.chunks_exact(len))
             {

@@ -93,12 +93,13 @@ impl LayerPass<'_> {
         let eps = self.config.rms_norm_eps;
         let normed = Scratch::sized(&mut scratch.normed, block.hidden.len());
         rms_norm(block.hidden, &layer.attention_norm, eps, normed);
+        let staged = scratch.staged.stage(normed, self.config.hidden_size)?;
         for (linear_layer, target) in
             [(&layer.q, &mut *block.q), (&layer.k, &mut *block.k), (&layer.v, &mut *block.v)]
         {
             linear(
                 linear_layer,
-                normed,
+                staged,
                 (target, Write::Replace),
                 (&mut scratch.dense, self.progress),
             )?;
@@ -140,16 +141,20 @@ impl LayerPass<'_> {
         scratch: &mut Scratch,
     ) -> Result<(), DensePassError> {
         let (dense, progress) = (&mut scratch.dense, self.progress);
-        linear(&layer.o, attention, (hidden, Write::Add), (&mut *dense, progress))?;
+        let (width, inner) = (self.config.hidden_size, self.config.intermediate_size);
+        let attended = scratch.staged.stage(attention, self.config.attention.query_width())?;
+        linear(&layer.o, attended, (hidden, Write::Add), (&mut *dense, progress))?;
         let normed = Scratch::sized(&mut scratch.normed, hidden.len());
         rms_norm(hidden, &layer.feed_forward_norm, self.config.rms_norm_eps, normed);
-        let wide = hidden.len() / self.config.hidden_size * self.config.intermediate_size;
+        let wide = hidden.len() / width * inner;
         let gate = Scratch::sized(&mut scratch.wide, wide);
         let up = Scratch::sized(&mut scratch.up, wide);
-        linear(&layer.gate, normed, (gate, Write::Replace), (&mut *dense, progress))?;
-        linear(&layer.up, normed, (up, Write::Replace), (&mut *dense, progress))?;
+        let staged = scratch.staged.stage(normed, width)?;
+        linear(&layer.gate, staged, (gate, Write::Replace), (&mut *dense, progress))?;
+        linear(&layer.up, staged, (up, Write::Replace), (&mut *dense, progress))?;
         silu_multiply(self.isa, gate, up);
-        linear(&layer.down, gate, (hidden, Write::Add), (&mut *dense, progress))?;
+        let staged = scratch.staged.stage(gate, inner)?;
+        linear(&layer.down, staged, (hidden, Write::Add), (&mut *dense, progress))?;
         Ok(())
     }
 }

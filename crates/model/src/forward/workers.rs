@@ -1,6 +1,6 @@
 //! What the threads of one rank need for the dense layers, and the cutting of rows.
 
-use ringattn_engine::cpu::dense::Workspace;
+use ringattn_engine::cpu::dense::{StagedRows, Workspace};
 use ringattn_engine::cpu::{BusyTime, Team};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -24,6 +24,8 @@ pub(crate) struct Workers {
 pub(crate) struct Scratch {
     /// Normalised rows.
     pub(crate) normed: Vec<f32>,
+    /// The rows that dense layers read.
+    pub(crate) staged: StagedRows,
     /// Gate activations, or logits.
     pub(crate) wide: Vec<f32>,
     /// Up activations.
