@@ -2,6 +2,7 @@
 
 use half::{bf16, f16};
 use std::fmt;
+use std::ops::Range;
 
 /// The type in which a tensor is stored and sent. Arithmetic is f32 for all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -126,15 +127,15 @@ pub enum ElementsView<'a> {
 }
 
 impl ElementsView<'_> {
-    /// The elements from index `start` on, none beyond the end.
-    pub fn skip(self, start: usize) -> Self {
-        fn tail<T>(x: &[T], start: usize) -> &[T] {
-            x.get(start..).unwrap_or_default()
+    /// The elements of `range`; none when it reaches beyond the end.
+    pub fn slice(self, range: Range<usize>) -> Self {
+        fn part<T>(x: &[T], range: Range<usize>) -> &[T] {
+            x.get(range).unwrap_or_default()
         }
         match self {
-            Self::F32(x) => Self::F32(tail(x, start)),
-            Self::Bf16(x) => Self::Bf16(tail(x, start)),
-            Self::F16(x) => Self::F16(tail(x, start)),
+            Self::F32(x) => Self::F32(part(x, range)),
+            Self::Bf16(x) => Self::Bf16(part(x, range)),
+            Self::F16(x) => Self::F16(part(x, range)),
         }
     }
 

@@ -8,10 +8,10 @@
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark prints and may stop")]
 
 use ringattn_core::{
-    AttentionShape, DType, Elements, Interrupted, Interval, Partial, Progress, Slot,
+    AttentionShape, DType, Elements, ElementsView, Interrupted, Interval, Partial, Progress, Slot,
 };
 use ringattn_kernel::limits::fma_peak;
-use ringattn_kernel::{Isa, Kernel, KeysValues, Problem, Queries, Work, thread_cpu_time};
+use ringattn_kernel::{Arrangement, Isa, Kernel, KeysValues, Problem, Rows, Work, thread_cpu_time};
 use ringattn_oracle::Random;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -60,9 +60,12 @@ impl Row {
     fn run(&mut self, kernel: &Kernel) {
         let tokens = self.intervals.len();
         let mut state = Partial::identity(self.shape, tokens).unwrap();
+        // One head of queries and one of keys.
+        let rows =
+            |data| Rows::whole(data, Arrangement::token_major(1, tokens, self.shape.head_dim()));
         let work = Work {
-            queries: Queries { data: &self.q, rows: tokens },
-            block: KeysValues { keys: self.k.view(), values: self.v.view(), rows: tokens },
+            queries: rows(ElementsView::F32(&self.q)),
+            block: KeysValues { keys: rows(self.k.view()), values: rows(self.v.view()) },
             intervals: &self.intervals,
         };
         let scale = 1.0 / (self.shape.head_dim() as f32).sqrt();

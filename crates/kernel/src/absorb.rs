@@ -7,11 +7,11 @@
 use crate::geometry::{Span, seen_tiles};
 use crate::isa::Shaped;
 use crate::pack::{Layout, Pack, TileNote};
-use crate::state::Cells;
+use crate::state::{Cells, StateMut};
 use crate::unit::Unit;
 use crate::workspace::{KEY_TILE, QUERY_TILE};
 use crate::{Kernel, KernelError, Problem, Work};
-use ringattn_core::{Partial, Progress};
+use ringattn_core::Progress;
 use std::cmp::Reverse;
 use std::ops::Range;
 
@@ -28,11 +28,11 @@ pub(crate) fn absorb(
     kernel: &Kernel,
     problem: &Problem,
     work: &Work<'_>,
-    state: &mut Partial,
+    state: StateMut<'_>,
     progress: &dyn Progress,
 ) -> Result<(), KernelError> {
     let layout = Layout { shape: problem.shape, micro: kernel.micro };
-    let seen = seen_tiles(work.intervals, work.block.rows, KEY_TILE);
+    let seen = seen_tiles(work.intervals, work.block.rows(), KEY_TILE);
     let call = Call { kernel, problem, work, layout, cells: Cells::new(state), progress };
     let chunk_tiles = (CHUNK_FLOATS / layout.tile_len()).max(1);
     let batch = call.heads_per_batch();
@@ -66,7 +66,7 @@ impl Call<'_> {
     /// few for the threads to end at about the same time. Heads never meet in a sum, so this changes
     /// no result.
     fn heads_per_batch(&self) -> usize {
-        let units = self.layout.shape.group() * self.work.queries.rows.div_ceil(QUERY_TILE);
+        let units = self.layout.shape.group() * self.work.queries.len().div_ceil(QUERY_TILE);
         match self.kernel.threads() {
             1 => 1,
             threads => (UNITS_PER_THREAD * threads).div_ceil(units.max(1)).min(4 * threads),
@@ -77,10 +77,10 @@ impl Call<'_> {
     /// last units of a batch are then small, and no thread waits long for another.
     fn query_tiles(&self, slots: Range<usize>) -> Vec<usize> {
         let pairs = |row: usize| -> usize {
-            let rows = &self.work.intervals[row..self.work.queries.rows.min(row + QUERY_TILE)];
+            let rows = &self.work.intervals[row..self.work.queries.len().min(row + QUERY_TILE)];
             rows.iter().map(|seen| Span::cut(*seen, &slots).len()).sum()
         };
-        let mut tiles: Vec<(usize, usize)> = (0..self.work.queries.rows)
+        let mut tiles: Vec<(usize, usize)> = (0..self.work.queries.len())
             .step_by(QUERY_TILE)
             .map(|row| (pairs(row), row))
             .filter(|&(pairs, _)| pairs > 0)
@@ -96,7 +96,7 @@ impl Call<'_> {
             .clone()
             .flat_map(|head| tiles.iter().map(move |&tile| (head, tile * KEY_TILE)))
             .map(|(head, start)| {
-                let end = self.work.block.rows.min(start + KEY_TILE);
+                let end = self.work.block.rows().min(start + KEY_TILE);
                 TileNote { head, slots: start..end, wild: Vec::new() }
             })
             .collect();
@@ -130,7 +130,7 @@ impl Call<'_> {
         notes: &[TileNote],
         packed: &[f32],
     ) -> Result<(), KernelError> {
-        let rows = row..self.work.queries.rows.min(row + QUERY_TILE);
+        let rows = row..self.work.queries.len().min(row + QUERY_TILE);
         self.kernel.shelf.with_scratch(|scratch| {
             self.kernel.run(Shaped(Unit {
                 problem: self.problem,

@@ -3,7 +3,7 @@
 //! The same formulas, with every number checked. A logit that is NaN, infinite, or beyond f32 makes
 //! `z` NaN, so that it is never swallowed; a NaN or infinity in a value reaches `y` by arithmetic.
 
-use ringattn_core::ElementsView;
+use crate::rows::Rows;
 use std::f64::consts::LOG2_E;
 use std::ops::Range;
 
@@ -12,15 +12,13 @@ pub(crate) struct Meeting<'a> {
     /// The query as given, `[d]`.
     pub(crate) query: &'a [f32],
     /// The block's keys.
-    pub(crate) keys: ElementsView<'a>,
+    pub(crate) keys: Rows<'a>,
     /// The block's values.
-    pub(crate) values: ElementsView<'a>,
+    pub(crate) values: Rows<'a>,
     /// The slots to meet.
     pub(crate) slots: Range<usize>,
-    /// Elements from one slot to the next, and of the key head's first element.
-    pub(crate) stride: usize,
-    /// See `stride`.
-    pub(crate) first: usize,
+    /// The key head.
+    pub(crate) head: usize,
     /// The softmax scale in natural units.
     pub(crate) scale: f32,
 }
@@ -41,9 +39,9 @@ impl Meeting<'_> {
         for (slot, &logit) in self.slots.clone().zip(&logits) {
             let weight = (f64::from(logit) - top).exp2();
             total += weight;
-            let first = slot * self.stride + self.first;
+            let row = self.values.row(self.head, slot);
             for (offset, sum) in sums.iter_mut().enumerate().take(self.query.len()) {
-                *sum += weight * f64::from(self.values.get(first + offset));
+                *sum += weight * f64::from(row.get(offset));
             }
         }
         *m = top as f32;
@@ -56,9 +54,9 @@ impl Meeting<'_> {
 
     /// The logit in base-2 units.
     fn logit(&self, slot: usize) -> f64 {
-        let first = slot * self.stride + self.first;
+        let row = self.keys.row(self.head, slot);
         let dot: f64 = (self.query.iter().enumerate())
-            .map(|(offset, &q)| f64::from(q) * f64::from(self.keys.get(first + offset)))
+            .map(|(offset, &q)| f64::from(q) * f64::from(row.get(offset)))
             .sum();
         dot * f64::from(self.scale) * LOG2_E
     }

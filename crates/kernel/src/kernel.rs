@@ -3,11 +3,12 @@
 use crate::clock::BusyTime;
 use crate::isa::MicroShape;
 use crate::problem::validate;
+use crate::state::StateMut;
 use crate::team::{Pinning, Team};
 use crate::workspace::Shelf;
 use crate::{Isa, KernelError, Problem, Work, absorb};
 use pulp::WithSimd;
-use ringattn_core::{Partial, Progress};
+use ringattn_core::Progress;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,7 +57,7 @@ impl Kernel {
         self.busy.total()
     }
 
-    /// Folds the block into `state`: afterwards each row's state covers the slots of its interval
+    /// Folds the block into `state`, a [`StateMut`] or `&mut Partial`: afterwards each row's state covers the slots of its interval
     /// as well. Calls `progress` once per packed group of tiles and once per tile of query rows.
     ///
     /// A NaN or infinity, or a logit beyond f32, leaves a NaN or infinity in the state of exactly
@@ -65,14 +66,15 @@ impl Kernel {
     /// # Errors
     /// When the parts of the work do not fit together (nothing is changed then), when memory is
     /// lacking, or when `progress` says to stop (the state is then of no further use).
-    pub fn absorb(
+    pub fn absorb<'s>(
         &self,
         problem: &Problem,
         work: &Work<'_>,
-        state: &mut Partial,
+        state: impl Into<StateMut<'s>>,
         progress: &dyn Progress,
     ) -> Result<(), KernelError> {
-        validate(problem, work, state)?;
+        let state = state.into();
+        validate(problem, work, &state)?;
         absorb::absorb(self, problem, work, state, progress)
     }
 

@@ -6,6 +6,7 @@
 use crate::finite::is_tame;
 use crate::isa::{MicroShape, VECTORS};
 use crate::problem::MAX_HEAD_DIM;
+use crate::rows::Rows;
 use crate::workspace::{KEY_TILE, MAX_LANES};
 use half::slice::HalfFloatSliceExt;
 use pulp::{Simd, WithSimd};
@@ -54,8 +55,8 @@ pub(crate) struct TileNote {
 /// Packs one tile.
 pub(crate) struct Pack<'a> {
     pub(crate) layout: Layout,
-    pub(crate) keys: ElementsView<'a>,
-    pub(crate) values: ElementsView<'a>,
+    pub(crate) keys: Rows<'a>,
+    pub(crate) values: Rows<'a>,
     pub(crate) note: &'a mut TileNote,
     pub(crate) out: &'a mut [f32],
 }
@@ -65,7 +66,7 @@ impl WithSimd for Pack<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        let (shape, head_dim) = (self.layout.shape, self.layout.shape.head_dim());
+        let head_dim = self.layout.shape.head_dim();
         let panel = self.layout.micro.panel();
         let (packed_keys, packed_values) = self.out.split_at_mut(self.layout.keys_len());
         let mut stage = [0.0_f32; MAX_PANEL * 2 * MAX_HEAD_DIM];
@@ -74,11 +75,10 @@ impl WithSimd for Pack<'_> {
         for first in (0..count).step_by(panel) {
             let last = count.min(first + panel);
             for key in first..last {
-                let from =
-                    (self.note.slots.start + key) * shape.key_width() + self.note.head * head_dim;
+                let (head, slot) = (self.note.head, self.note.slots.start + key);
                 let staged = (key - first) * head_dim..(key - first + 1) * head_dim;
-                widen(self.keys, from, &mut keys[staged.clone()]);
-                widen(self.values, from, &mut values[staged.clone()]);
+                widen(self.keys.data, self.keys.start(head, slot), &mut keys[staged.clone()]);
+                widen(self.values.data, self.values.start(head, slot), &mut values[staged.clone()]);
                 if !(is_tame(&keys[staged.clone()]) && is_tame(&values[staged.clone()])) {
                     keys[staged.clone()].fill(0.0);
                     values[staged].fill(0.0);

@@ -1,8 +1,10 @@
 //! What the kernel is asked: shapes, queries, a block, intervals; and what it refuses.
 //!
-//! Validation happens here, before any arithmetic. All tensors are token-major.
+//! Validation happens here, before any arithmetic.
 
-use ringattn_core::{AttentionShape, ElementsView, Interval, Partial, Slot};
+use crate::rows::Rows;
+use crate::state::StateMut;
+use ringattn_core::{AttentionShape, Interval, Slot};
 use thiserror::Error;
 
 /// The largest head dimension that the kernel's tiles hold.
@@ -17,31 +19,27 @@ pub struct Problem {
     pub softmax_scale: f32,
 }
 
-/// Query rows, `[rows, Hq, d]`.
-#[derive(Clone, Copy, Debug)]
-pub struct Queries<'a> {
-    /// The elements.
-    pub data: &'a [f32],
-    /// Tokens.
-    pub rows: usize,
-}
-
-/// A block of keys and values, each `[rows, Hk, d]`.
+/// A block of keys and values: as many rows of either, of `Hk` heads.
 #[derive(Clone, Copy, Debug)]
 pub struct KeysValues<'a> {
     /// The keys.
-    pub keys: ElementsView<'a>,
+    pub keys: Rows<'a>,
     /// The values.
-    pub values: ElementsView<'a>,
+    pub values: Rows<'a>,
+}
+
+impl KeysValues<'_> {
     /// Tokens.
-    pub rows: usize,
+    pub fn rows(&self) -> usize {
+        self.keys.len()
+    }
 }
 
 /// One call's work: which queries meet which block, and what each sees of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Work<'a> {
-    /// The query rows.
-    pub queries: Queries<'a>,
+    /// The query rows, of `Hq` heads.
+    pub queries: Rows<'a>,
     /// The visiting block.
     pub block: KeysValues<'a>,
     /// For each query row the slots of the block that it sees.
@@ -79,13 +77,34 @@ pub enum KernelError {
         /// What was given.
         actual: usize,
     },
-    /// A state that belongs to another shape.
-    #[error("the state has {actual:?}, the problem {expected:?}")]
-    StateShape {
-        /// The problem's shape.
-        expected: AttentionShape,
-        /// The state's shape.
-        actual: AttentionShape,
+    /// A tensor whose heads or head dimension are not the problem's.
+    #[error("{tensor}: {} heads of dimension {}, expected {} of {}",
+            actual.0, actual.1, expected.0, expected.1)]
+    Heads {
+        /// Which tensor.
+        tensor: &'static str,
+        /// The problem's heads and head dimension.
+        expected: (usize, usize),
+        /// The tensor's.
+        actual: (usize, usize),
+    },
+    /// A slot that is said to lie behind the tensor's end.
+    #[error("{tensor}: slot {slot} is said to be token {token} of {tokens}")]
+    Row {
+        /// Which tensor.
+        tensor: &'static str,
+        /// The slot.
+        slot: usize,
+        /// Where it is said to lie.
+        token: usize,
+        /// Tokens of the tensor.
+        tokens: usize,
+    },
+    /// An output row with two owners.
+    #[error("output: token {token} is given out twice")]
+    RowTwice {
+        /// The token.
+        token: usize,
     },
     /// A query row that claims to see slots behind the block's end.
     #[error("query row {row} sees slots {interval} of a block of {rows} rows")]
@@ -118,7 +137,7 @@ impl From<ringattn_core::Interrupted> for KernelError {
 pub(crate) fn validate(
     problem: &Problem,
     work: &Work<'_>,
-    state: &Partial,
+    state: &StateMut<'_>,
 ) -> Result<(), KernelError> {
     let shape = problem.shape;
     if shape.head_dim() > MAX_HEAD_DIM {
@@ -127,27 +146,25 @@ pub(crate) fn validate(
     if !problem.softmax_scale.is_finite() {
         return Err(KernelError::Scale);
     }
-    if state.shape() != shape {
-        return Err(KernelError::StateShape { expected: shape, actual: state.shape() });
-    }
-    let (rows, keys) = (work.queries.rows, work.block.rows);
-    let key_elements = keys.saturating_mul(shape.key_width());
-    let query_elements = rows.saturating_mul(shape.query_width());
-    let cells = rows.saturating_mul(shape.query_heads());
-    length("queries", query_elements, work.queries.data.len())?;
-    length("keys", key_elements, work.block.keys.len())?;
-    length("values", key_elements, work.block.values.len())?;
+    let (rows, keys) = (work.queries.len(), work.block.keys.len());
+    let (query_shape, key_shape) =
+        ((shape.query_heads(), shape.head_dim()), (shape.key_heads(), shape.head_dim()));
+    work.queries.check("queries", query_shape)?;
+    work.block.keys.check("keys", key_shape)?;
+    work.block.values.check("values", key_shape)?;
+    length("rows of values", keys, work.block.values.len())?;
     length("intervals", rows, work.intervals.len())?;
-    length("state rows", rows, state.rows())?;
-    length("state m", cells, state.m.len())?;
-    length("state z", cells, state.z.len())?;
-    length("state y", query_elements, state.y.len())?;
+    state.check(rows, query_shape)?;
     match work.intervals.iter().position(|seen| !seen.is_empty() && seen.end().0 > keys as u64) {
         None => Ok(()),
         Some(row) => Err(KernelError::Interval { row, interval: work.intervals[row], rows: keys }),
     }
 }
 
-fn length(tensor: &'static str, expected: usize, actual: usize) -> Result<(), KernelError> {
+pub(crate) fn length(
+    tensor: &'static str,
+    expected: usize,
+    actual: usize,
+) -> Result<(), KernelError> {
     if expected == actual { Ok(()) } else { Err(KernelError::Length { tensor, expected, actual }) }
 }

@@ -8,8 +8,8 @@ use crate::careful::Meeting;
 use crate::finite::is_tame;
 use crate::geometry::Span;
 use crate::isa::Micro;
-use crate::pack::{Layout, TileNote};
-use crate::problem::{Problem, Work};
+use crate::pack::{Layout, TileNote, widen};
+use crate::problem::{MAX_HEAD_DIM, Problem, Work};
 use crate::softmax::{largest, raise, weigh};
 use crate::state::{Cell, Cells};
 use crate::tile::{accumulate, scores};
@@ -65,11 +65,11 @@ impl Unit<'_> {
     /// Fills the tiles: queries in base-2 units, rounded once, and the state.
     #[inline(always)]
     fn load(&mut self) {
-        let shape = self.layout.shape;
-        let head_dim = shape.head_dim();
+        let head_dim = self.layout.shape.head_dim();
         let padded = self.layout.value_vectors() * self.layout.micro.lanes;
         let scale = f64::from(self.problem.softmax_scale) * LOG2_E;
-        let scratch = &mut *self.scratch;
+        let (scratch, queries) = (&mut *self.scratch, &self.work.queries);
+        let query = &mut [0.0; MAX_HEAD_DIM][..head_dim];
         for row in 0..QUERY_TILE {
             let q = &mut scratch.q[row * STRIDE..row * STRIDE + head_dim];
             let y = &mut scratch.y[row * STRIDE..row * STRIDE + padded];
@@ -79,9 +79,8 @@ impl Unit<'_> {
                 continue;
             }
             let token = self.rows.start + row;
-            let first = token * shape.query_width() + self.head * head_dim;
-            let query = &self.work.queries.data[first..first + head_dim];
-            for (to, from) in q.iter_mut().zip(query) {
+            widen(queries.data, queries.start(self.head, token), query);
+            for (to, from) in q.iter_mut().zip(&*query) {
                 *to = (f64::from(*from) * scale) as f32;
             }
             scratch.tame[row] = is_tame(query) && is_tame(q);
@@ -134,18 +133,17 @@ impl Unit<'_> {
 
     /// Does the tile's careful rows.
     fn fold_carefully(&mut self, note: &TileNote) {
-        let shape = self.layout.shape;
-        let head_dim = shape.head_dim();
-        let scratch = &mut *self.scratch;
+        let head_dim = self.layout.shape.head_dim();
+        let (scratch, queries) = (&mut *self.scratch, &self.work.queries);
+        let query = &mut [0.0; MAX_HEAD_DIM][..head_dim];
         for &(row, span) in &scratch.careful {
-            let first = (self.rows.start + row) * shape.query_width() + self.head * head_dim;
+            widen(queries.data, queries.start(self.head, self.rows.start + row), query);
             let meeting = Meeting {
-                query: &self.work.queries.data[first..first + head_dim],
+                query,
                 keys: self.work.block.keys,
                 values: self.work.block.values,
                 slots: note.slots.start + span.start..note.slots.start + span.end,
-                stride: shape.key_width(),
-                first: note.head * head_dim,
+                head: note.head,
                 scale: self.problem.softmax_scale,
             };
             meeting.fold(

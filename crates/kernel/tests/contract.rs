@@ -6,7 +6,9 @@ mod common;
 
 use common::{ALL_SEEN, Case, Seen, bits, kernels, shape, slots};
 use ringattn_core::{DType, ElementsView, Interrupted, Partial, Progress, Unwatched};
-use ringattn_kernel::{Isa, Kernel, KernelError, KeysValues, Problem, Queries, TeamError, Work};
+use ringattn_kernel::{
+    Arrangement, Isa, Kernel, KernelError, KeysValues, Problem, Rows, TeamError, Work,
+};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[test]
@@ -68,6 +70,7 @@ struct Attempt {
     v: usize,
     rows: usize,
     keys: usize,
+    values: usize,
     intervals: Vec<ringattn_core::Interval<ringattn_core::Slot>>,
     state: Partial,
 }
@@ -84,6 +87,7 @@ impl Attempt {
             v: 20,
             rows: 3,
             keys: 5,
+            values: 5,
             intervals: vec![slots(0, 5); 3],
             state,
         }
@@ -91,13 +95,12 @@ impl Attempt {
 
     fn run(mut self, progress: &dyn Progress) -> Result<(), KernelError> {
         let (q, k, v) = (vec![0.5; self.q], vec![0.5; self.k], vec![0.5; self.v]);
+        let rows = |data, heads, tokens| {
+            Rows::whole(ElementsView::F32(data), Arrangement::token_major(heads, tokens, 4))
+        };
         let work = Work {
-            queries: Queries { data: &q, rows: self.rows },
-            block: KeysValues {
-                keys: ElementsView::F32(&k),
-                values: ElementsView::F32(&v),
-                rows: self.keys,
-            },
+            queries: rows(&q, 2, self.rows),
+            block: KeysValues { keys: rows(&k, 1, self.keys), values: rows(&v, 1, self.values) },
             intervals: &self.intervals,
         };
         let kernel = Kernel::new(Isa::detect(), 1)?;
@@ -121,7 +124,7 @@ fn progress_moves_and_stops() {
 #[test]
 fn parts_that_do_not_fit_are_refused() {
     type Spoil = fn(&mut Attempt);
-    let cases: [(Spoil, &str); 10] = [
+    let cases: [(Spoil, &str); 14] = [
         (|a| a.q = 23, "queries: 23 elements, expected 24"),
         (|a| a.k = 19, "keys: 19 elements, expected 20"),
         (|a| a.v = 21, "values: 21 elements, expected 20"),
@@ -135,15 +138,19 @@ fn parts_that_do_not_fit_are_refused() {
             "state rows: 2 elements, expected 3",
         ),
         (|a| a.problem.shape = shape(2, 1, 257), "head dimension 257 is beyond the kernel's 256"),
+        (|a| (a.v, a.values) = (16, 4), "rows of values: 4 elements, expected 5"),
+        (|a| a.problem.shape = shape(1, 1, 4), "queries: 2 heads of dimension 4, expected 1 of 4"),
+        (|a| a.problem.shape = shape(2, 2, 4), "keys: 1 heads of dimension 4, expected 2 of 4"),
+        (
+            |a| a.state = Partial::identity(shape(1, 1, 4), 3).unwrap(),
+            "state y: 1 heads of dimension 4, expected 2 of 4",
+        ),
     ];
     for (spoil, message) in cases {
         let mut attempt = Attempt::good();
         spoil(&mut attempt);
         assert_eq!(attempt.run(&Unwatched).unwrap_err().to_string(), message);
     }
-    let mut other = Attempt::good();
-    other.problem.shape = shape(1, 1, 4);
-    assert!(matches!(other.run(&Unwatched), Err(KernelError::StateShape { .. })));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 use ringattn_core::{
     Attention, AttentionShape, DType, Elements, ElementsView, Interval, Partial, Slot, Unwatched,
 };
-use ringattn_kernel::{Isa, Kernel, KeysValues, Problem, Queries, Work};
+use ringattn_kernel::{Arrangement, Isa, Kernel, KeysValues, Problem, Rows, Work};
 use ringattn_oracle::{Dense, Random, Tolerance, attention};
 use std::ops::Range;
 
@@ -97,14 +97,16 @@ impl Case {
             )
         };
         let intervals: Vec<_> = self.intervals.iter().map(local).collect();
-        let width = self.shape.key_width();
+        let (shape, width) = (self.shape, self.shape.key_width());
         let part = range.start * width..range.end * width;
+        let arrangement = |heads, tokens| Arrangement::token_major(heads, tokens, shape.head_dim());
+        let keys = arrangement(shape.key_heads(), range.len());
+        let queries = arrangement(shape.query_heads(), self.rows());
         let work = Work {
-            queries: Queries { data: &self.q, rows: self.rows() },
+            queries: Rows::whole(ElementsView::F32(&self.q), queries),
             block: KeysValues {
-                keys: cut(self.k.view(), part.clone()),
-                values: cut(self.v.view(), part),
-                rows: range.len(),
+                keys: Rows::whole(self.k.view().slice(part.clone()), keys),
+                values: Rows::whole(self.v.view().slice(part), keys),
             },
             intervals: &intervals,
         };
@@ -137,14 +139,6 @@ impl Case {
             let (rows, keys) = (self.rows(), self.keys);
             panic!("{context}: {:?}, {rows} rows, {keys} keys: {violation}", self.shape);
         }
-    }
-}
-
-fn cut(view: ElementsView<'_>, range: Range<usize>) -> ElementsView<'_> {
-    match view {
-        ElementsView::F32(x) => ElementsView::F32(&x[range]),
-        ElementsView::Bf16(x) => ElementsView::Bf16(&x[range]),
-        ElementsView::F16(x) => ElementsView::F16(&x[range]),
     }
 }
 
