@@ -107,11 +107,7 @@ impl Elements {
 
     /// The buffer's bytes in memory order.
     pub fn bytes(&self) -> &[u8] {
-        match self {
-            Self::F32(x) => bytemuck::cast_slice(x),
-            Self::Bf16(x) => bytemuck::cast_slice(x),
-            Self::F16(x) => bytemuck::cast_slice(x),
-        }
+        self.view().bytes()
     }
 }
 
@@ -126,7 +122,44 @@ pub enum ElementsView<'a> {
     F16(&'a [f16]),
 }
 
-impl ElementsView<'_> {
+impl From<Vec<f32>> for Elements {
+    fn from(values: Vec<f32>) -> Self {
+        Self::F32(values)
+    }
+}
+
+impl From<Vec<bf16>> for Elements {
+    fn from(values: Vec<bf16>) -> Self {
+        Self::Bf16(values)
+    }
+}
+
+impl From<Vec<f16>> for Elements {
+    fn from(values: Vec<f16>) -> Self {
+        Self::F16(values)
+    }
+}
+
+impl<'a> ElementsView<'a> {
+    /// The elements that these bytes are, in memory order; `None` when they are not aligned for the
+    /// type, or no whole number of elements.
+    pub fn of_bytes(bytes: &'a [u8], dtype: DType) -> Option<Self> {
+        match dtype {
+            DType::F32 => bytemuck::try_cast_slice(bytes).ok().map(Self::F32),
+            DType::Bf16 => bytemuck::try_cast_slice(bytes).ok().map(Self::Bf16),
+            DType::F16 => bytemuck::try_cast_slice(bytes).ok().map(Self::F16),
+        }
+    }
+
+    /// The bytes in memory order.
+    pub fn bytes(self) -> &'a [u8] {
+        match self {
+            Self::F32(x) => bytemuck::cast_slice(x),
+            Self::Bf16(x) => bytemuck::cast_slice(x),
+            Self::F16(x) => bytemuck::cast_slice(x),
+        }
+    }
+
     /// The elements of `range`; none when it reaches beyond the end.
     pub fn slice(self, range: Range<usize>) -> Self {
         fn part<T>(x: &[T], range: Range<usize>) -> &[T] {

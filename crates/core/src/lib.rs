@@ -15,6 +15,7 @@ mod message;
 mod partial;
 mod progress;
 mod shape;
+mod source;
 
 pub use elements::{DType, Elements, ElementsView, PlainElement};
 pub use half::{bf16, f16};
@@ -23,6 +24,7 @@ pub use logarithm::{Log2, NaturalLog};
 pub use mask::{Documents, Mask, MaskError, QueryIntervals, Window};
 pub use memory::{OutOfMemory, try_filled, try_reserved};
 pub use message::{Message, MessageError};
-pub use partial::{Attention, MergeError, Partial};
+pub use partial::{Attention, MergeError, Partial, normalize};
 pub use progress::{Interrupted, Progress, Unwatched};
 pub use shape::{AttentionShape, ShapeError};
+pub use source::Source;

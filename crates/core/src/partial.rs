@@ -105,15 +105,19 @@ impl Partial {
         let heads = self.shape.query_heads();
         for (index, y) in self.y.chunks_exact_mut(head_dim).enumerate() {
             let (row, head) = (index / heads, index % heads);
-            let z = self.z[head * self.rows + row];
-            if z == 0.0 {
-                y.fill(0.0);
-            } else {
-                y.iter_mut().for_each(|value| *value /= z);
-            }
+            normalize(y, self.z[head * self.rows + row]);
         }
         let lse = self.m.iter().zip(&self.z).map(|(m, &z)| m.times(z)).collect();
         Attention { out: self.y, lse }
+    }
+}
+
+/// `y / z` in place of `y`: zeros for a row that saw nothing.
+pub fn normalize(y: &mut [f32], z: f32) {
+    if z == 0.0 {
+        y.fill(0.0);
+    } else {
+        y.iter_mut().for_each(|value| *value /= z);
     }
 }
 

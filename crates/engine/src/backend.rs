@@ -31,20 +31,14 @@ pub trait Backend {
     type Queries;
     /// A K,V block; a clone is a second handle to the same data.
     type Block: Message + Clone;
-    /// The `(m, z, y)` of all query rows.
-    type State;
+    /// The `(m, z, y)` of all query rows. May borrow the place where the result shall be.
+    type State<'s>;
     /// `out` and `lse` of all query rows.
-    type Output;
+    type Output<'s>;
     /// Work that was begun and reads a block.
     type Token;
     /// What can go wrong on the device.
     type Error: std::error::Error + Send + 'static;
-
-    /// The empty state for these queries.
-    ///
-    /// # Errors
-    /// When the device has no memory for it.
-    fn begin(&self, queries: &Self::Queries) -> Result<Self::State, Self::Error>;
 
     /// Begins to fold a block into `state` for the given queries; `intervals[row]` are the slots of
     /// the block that query row `row` sees.
@@ -56,7 +50,7 @@ pub trait Backend {
         &self,
         operands: (&Self::Queries, &Self::Block),
         intervals: &[Interval<Slot>],
-        state: &mut Self::State,
+        state: &mut Self::State<'_>,
         progress: &dyn Progress,
     ) -> Result<Self::Token, Self::Error>;
 
@@ -70,7 +64,7 @@ pub trait Backend {
     ///
     /// # Errors
     /// When the device fails.
-    fn finish(&self, state: Self::State) -> Result<Self::Output, Self::Error>;
+    fn finish<'s>(&self, state: Self::State<'s>) -> Result<Self::Output<'s>, Self::Error>;
 
     /// Rows of the queries or of the block that hold a NaN or an infinity, in order.
     fn non_finite_inputs(
@@ -81,7 +75,7 @@ pub trait Backend {
     ) -> Vec<Slot>;
 
     /// Query rows whose `out` or `lse` is not finite, in order; rows that saw nothing among them.
-    fn non_finite_results(&self, output: &Self::Output) -> Vec<Slot>;
+    fn non_finite_results(&self, output: &Self::Output<'_>) -> Vec<Slot>;
 
     /// Processor time that the device has spent computing since it was made.
     fn compute_time(&self) -> Duration;

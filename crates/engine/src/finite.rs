@@ -44,7 +44,7 @@ pub(crate) fn check_inputs<B: Backend>(
 pub(crate) fn check_results<B: Backend>(
     backend: &B,
     rank_plan: &RankPlan<'_>,
-    output: &B::Output,
+    output: &B::Output<'_>,
 ) -> Result<(), EngineError<B::Error>> {
     let rank = rank_plan.rank();
     let row = seeing(rank_plan, &backend.non_finite_results(output));

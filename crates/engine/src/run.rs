@@ -61,20 +61,22 @@ pub struct Job<'a, B: Backend> {
     pub attended: &'a (dyn Fn(u64) + Sync),
 }
 
-/// Runs one attention and proves that it counted what the plan says.
+/// Runs one attention, from the empty `state` of the queries, and proves that it counted what the
+/// plan says.
 ///
 /// # Errors
 /// When a message, a wait or the device fails, when values are not finite, and when the law breaks.
-pub fn run<B: Backend, C: Communicator>(
+pub fn run<'s, B: Backend, C: Communicator>(
     job: &Job<'_, B>,
+    state: B::State<'s>,
     backend: &B,
     comm: &C,
-) -> Result<(B::Output, Measured), EngineError<B::Error>> {
+) -> Result<(B::Output<'s>, Measured), EngineError<B::Error>> {
     if job.non_finite == NonFinite::Refuse {
         finite::check_inputs(backend, job)?;
     }
     let before = (comm.counters(), backend.compute_time());
-    let mut walk = Walk::new(job, backend, comm)?;
+    let mut walk = Walk::new(job, state, backend, comm);
     for &step in &job.plan.steps {
         walk.step(step)?;
     }
@@ -106,30 +108,25 @@ impl RankPlan<'_> {
 }
 
 /// A rank on its way through the steps.
-struct Walk<'a, B: Backend, C: Communicator> {
+struct Walk<'a, 's, B: Backend, C: Communicator> {
     job: &'a Job<'a, B>,
     backend: &'a B,
     comm: &'a C,
     watch: C::Watch,
     held: BTreeMap<BlockId, B::Block>,
     intervals: Vec<Interval<Slot>>,
-    state: B::State,
+    state: B::State<'s>,
     measured: Measured,
 }
 
-impl<'a, B: Backend, C: Communicator> Walk<'a, B, C> {
-    fn new(
-        job: &'a Job<'a, B>,
-        backend: &'a B,
-        comm: &'a C,
-    ) -> Result<Self, EngineError<B::Error>> {
-        let state = backend.begin(job.queries).map_err(|e| job.plan.device_error(0, e))?;
+impl<'a, 's, B: Backend, C: Communicator> Walk<'a, 's, B, C> {
+    fn new(job: &'a Job<'a, B>, state: B::State<'s>, backend: &'a B, comm: &'a C) -> Self {
         let held = BTreeMap::from([(BlockId(job.plan.rank), job.block.clone())]);
         let mut measured = Measured::default();
         measured.counts.resident_kv_bytes = job.block.byte_len();
         measured.counts.peak_kv_bytes = job.block.byte_len();
         let (watch, intervals) = (comm.progress(), Vec::new());
-        Ok(Self { job, backend, comm, watch, held, intervals, state, measured })
+        Self { job, backend, comm, watch, held, intervals, state, measured }
     }
 
     fn step(&mut self, step: Step) -> Result<(), EngineError<B::Error>> {

@@ -10,7 +10,8 @@ use ringattn_core::{
     DType, Elements, Mask, OutOfMemory, Position, Progress, Rank, Window, try_filled,
 };
 use ringattn_engine::cpu::{
-    CpuBackend, CpuBlock, CpuError, CpuQueries, Device, Kernel, KernelError,
+    Arrangement, CpuBackend, CpuBlock, CpuState, Device, Kernel, KernelError, OutputRows,
+    SharedRows,
 };
 use ringattn_engine::{EngineError, Job, Measured, NonFinite, RankPlan, run};
 use ringattn_plan::{Expectation, Layout, Plan, PlanError, Prepared, Problem, Schedule};
@@ -133,7 +134,7 @@ pub enum ScoreError {
         /// The layer.
         layer: usize,
         /// Why.
-        source: EngineError<CpuError>,
+        source: EngineError<KernelError>,
     },
     /// The dense part failed.
     #[error(transparent)]
@@ -191,19 +192,27 @@ pub fn score_rank<C: Communicator>(
 
     let mut hidden = embed(job, layout.positions(rank))?;
     let rows = hidden.len() / config.hidden_size;
+    let (shape, head_dim) = (config.attention, config.attention.head_dim());
+    let query_rows = Arrangement::token_major(shape.query_heads(), rows, head_dim);
+    let key_rows = Arrangement::token_major(shape.key_heads(), rows, head_dim);
+    // One buffer for all layers: attention sums into it, the output projection reads it.
+    let mut attended = try_filled(rows * shape.query_width(), 0.0)?;
     let (mut measured, mut expected) = (Measured::default(), Expectation::default());
     for (layer, weights) in job.model.weights.layers.iter().enumerate() {
         let plan = &plans[job.plans.of_layer[layer]];
         let projected = pass.project(weights, &hidden)?;
-        let queries = CpuQueries { data: projected.q, rows };
-        let block = CpuBlock::new(Elements::F32(projected.k), Elements::F32(projected.v), rows);
+        let queries = SharedRows::whole(Elements::F32(projected.q), query_rows);
+        let keys = SharedRows::whole(Elements::F32(projected.k), key_rows);
+        let values = SharedRows::whole(Elements::F32(projected.v), key_rows);
+        let block = CpuBlock::new(keys, values);
+        let state = CpuState::empty(OutputRows::whole(&mut attended, query_rows)?)?;
         let non_finite = job.non_finite;
         let attention = Job { plan, queries: &queries, block, non_finite, attended: &|_| () };
-        let (output, counted) = run(&attention, &backend, comm)
+        let (_, counted) = run(&attention, state, &backend, comm)
             .map_err(|source| ScoreError::Attention { layer, source })?;
         measured += counted;
         expected += *plan.expectation();
-        pass.feed_forward(weights, &output.out, &mut hidden)?;
+        pass.feed_forward(weights, &attended, &mut hidden)?;
         part_done(rows as u64);
     }
     let scores = predict(job, layout, (&hidden, &workers), comm)?;

@@ -7,24 +7,25 @@ use crate::report::{Headline, RankRecord, Report};
 use crate::tensor::Tensor;
 use ringattn_comm::Communicator;
 use ringattn_core::{
-    Attention, AttentionShape, DType, Interval, Mask, NaturalLog, Position, QueryIntervals,
-    try_filled,
+    AttentionShape, DType, Interval, Mask, NaturalLog, OutOfMemory, Position, QueryIntervals, Rank,
+    try_filled, try_reserved,
 };
-use ringattn_engine::cpu::{CpuBackend, CpuBlock, CpuQueries, Kernel};
+use ringattn_engine::cpu::{Arrangement, CpuBackend, CpuBlock, CpuState, Kernel, OutputRows};
 use ringattn_engine::{Job, RankPlan, run};
-use ringattn_plan::{Plan, Prepared, Problem, Schedule};
+use ringattn_plan::{Layout, Plan, Prepared, Problem, Schedule};
 use serde::Serialize;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What to attend.
 #[derive(Clone, Debug)]
-pub struct AttendInput<'a> {
+pub struct AttendInput {
     /// `[B * Hq, Lq, d]`.
-    pub queries: Tensor<'a>,
+    pub queries: Tensor,
     /// `[B * Hk, Lk, d]`.
-    pub keys: Tensor<'a>,
+    pub keys: Tensor,
     /// `[B * Hk, Lk, d]`.
-    pub values: Tensor<'a>,
+    pub values: Tensor,
     /// Which keys each query sees.
     pub mask: Mask,
     /// Where the tokens are; `None`: query and key `i` at position `i`, which needs `Lq = Lk`.
@@ -70,7 +71,7 @@ pub struct AttendResult {
 /// # Errors
 /// When the input does not fit together, or a rank, memory or the numbers fail.
 pub fn attend(
-    input: &AttendInput<'_>,
+    input: &AttendInput,
     options: &RunOptions,
 ) -> Result<(AttendOutput, Report<AttendResult>), Error> {
     let plan = plan(input, options)?;
@@ -80,14 +81,12 @@ pub fn attend(
     if !narrow.is_finite() || (scale != 0.0 && !narrow.is_normal()) {
         return Err(Error::Scale { scale });
     }
-    check_memory(&plan, options)?;
+    check_memory(input, &plan, options)?;
     options.meter.start(u64::try_from(plan.problem().pairs()).unwrap_or(u64::MAX));
     let start = Instant::now();
-    let prepared = plan.prepare();
-    let results = launch(options, |comm| attend_rank(input, (&prepared, scale), options, &comm))?;
-    let output = gather(&plan, &results)?;
+    let mut output = AttendOutput::empty(&plan)?;
+    let records = attend_into(&mut output, (input, scale), &plan, options)?;
     let wall = start.elapsed();
-    let records: Vec<_> = results.into_iter().map(|result| result.record).collect();
     let result = AttendResult { queries: plan.problem().queries, softmax_scale: scale };
     let mask = input.mask.to_string();
     let headline = Headline { command: "attend", options, plan: &plan, mask, layers: 1 };
@@ -96,11 +95,12 @@ pub fn attend(
 
 /// What one rank found.
 struct RankResult {
-    attention: Attention,
+    /// `[Hq, rows]`.
+    lse: Vec<NaturalLog>,
     record: RankRecord,
 }
 
-fn plan(input: &AttendInput<'_>, options: &RunOptions) -> Result<Plan, Error> {
+fn plan(input: &AttendInput, options: &RunOptions) -> Result<Plan, Error> {
     let (q, k, v) = (&input.queries, &input.keys, &input.values);
     let same = |what, expected: u64, actual: u64| {
         let mismatch =
@@ -155,65 +155,115 @@ fn by_index(mask: &Mask, positions: &Positions) -> Result<Mask, Error> {
     Ok(Mask::Intervals(QueryIntervals::new(intervals)))
 }
 
-/// Refuses before the start when the buffers of all ranks exceed the limit.
-fn check_memory(plan: &Plan, options: &RunOptions) -> Result<(), Error> {
+/// Refuses before the start when what the run adds to its inputs exceeds the limit.
+fn check_memory(input: &AttendInput, plan: &Plan, options: &RunOptions) -> Result<(), Error> {
     let problem = plan.problem();
-    let f32_size = 4_u64;
-    let rows = problem.queries.saturating_mul(f32_size);
-    // Queries, the state's y, and the gathered output; m, z and lse of both.
-    let wide = rows.saturating_mul(3 * problem.shape.query_width() as u64);
-    let narrow = rows.saturating_mul(4 * problem.shape.query_heads() as u64);
-    options.check_memory(wide.saturating_add(narrow).saturating_add(problem.kv_bytes()))
+    let (number, index) = (4_u64, 8_u64);
+    // The output, in which the state's y grows.
+    let wide = problem.queries.saturating_mul(number * problem.shape.query_width() as u64);
+    // m, z and lse of the ranks, and lse in the order of positions.
+    let narrow = problem.queries.saturating_mul(4 * number * problem.shape.query_heads() as u64);
+    // The tokens of the ranks' slots, and an interval of each query.
+    let indices = problem.queries.saturating_mul(3).saturating_add(problem.keys);
+    let copies = [
+        input.queries.copied_bytes(input.queries.dtype()),
+        input.keys.copied_bytes(problem.kv_dtype),
+        input.values.copied_bytes(problem.kv_dtype),
+    ];
+    let parts = [wide, narrow, indices.saturating_mul(index)].into_iter().chain(copies);
+    options.check_memory(parts.fold(0, u64::saturating_add))
+}
+
+impl AttendOutput {
+    /// Zeros of the plan's shape.
+    fn empty(plan: &Plan) -> Result<Self, OutOfMemory> {
+        let (shape, queries) = (plan.problem().shape, plan.problem().queries as usize);
+        Ok(Self {
+            out: try_filled(queries.saturating_mul(shape.query_width()), 0.0)?,
+            lse: try_filled(queries.saturating_mul(shape.query_heads()), 0.0)?,
+        })
+    }
+}
+
+/// Runs the ranks, each of which writes its own rows of `out` in place, and puts their lse into the
+/// order of positions.
+fn attend_into(
+    output: &mut AttendOutput,
+    (input, scale): (&AttendInput, f64),
+    plan: &Plan,
+    options: &RunOptions,
+) -> Result<Vec<RankRecord>, Error> {
+    let (shape, total) = (plan.problem().shape, plan.problem().queries as usize);
+    let arrangement = Arrangement::head_major(shape.query_heads(), total, shape.head_dim());
+    let ranks = plan.query_layout().ranks();
+    let tokens =
+        ranks.map(|rank| tokens(plan.query_layout(), rank)).collect::<Result<Vec<_>, _>>()?;
+    let lists = tokens.iter().map(|tokens| &tokens[..]);
+    let owners = OutputRows::split(&mut output.out, arrangement, lists)?;
+    let owners: Vec<_> = owners.into_iter().map(Mutex::new).collect();
+    let prepared = plan.prepare();
+    let results = launch(options, |comm| {
+        let rank = comm.rank().index();
+        let part = Part { input, scale, prepared: &prepared, queries: &tokens[rank] };
+        // Each rank locks its own, once.
+        let mut out = owners[rank].lock().unwrap_or_else(PoisonError::into_inner);
+        attend_rank(&part, out.reborrow(), options, &comm)
+    })?;
+    let mut records = Vec::with_capacity(results.len());
+    for (RankResult { lse, record }, tokens) in results.into_iter().zip(&tokens) {
+        for (index, NaturalLog(lse)) in lse.into_iter().enumerate() {
+            let (head, slot) = (index / tokens.len(), index % tokens.len());
+            output.lse[head * total + tokens[slot]] = lse;
+        }
+        records.push(record);
+    }
+    Ok(records)
+}
+
+/// The token of each slot of the rank.
+fn tokens(layout: &Layout, rank: Rank) -> Result<Arc<Vec<usize>>, OutOfMemory> {
+    let mut tokens = try_reserved(layout.count(rank) as usize)?;
+    tokens.extend(layout.positions(rank).map(|position| position.0 as usize));
+    Ok(Arc::new(tokens))
+}
+
+/// What one rank is to do.
+struct Part<'a> {
+    input: &'a AttendInput,
+    scale: f64,
+    prepared: &'a Prepared<'a>,
+    /// The token of each of its query slots.
+    queries: &'a Arc<Vec<usize>>,
 }
 
 fn attend_rank<C: Communicator>(
-    input: &AttendInput<'_>,
-    (prepared, scale): (&Prepared<'_>, f64),
+    part: &Part<'_>,
+    out: OutputRows<'_>,
     options: &RunOptions,
     comm: &C,
 ) -> Result<RankResult, AttendError> {
+    let Part { input, scale, prepared, .. } = *part;
     let (rank, plan) = (comm.rank(), prepared.plan());
     let problem = plan.problem();
     let rank_plan = RankPlan::new(prepared, rank);
     let device = options.device();
     let kernel = Kernel::with_team(device.isa, device.team(rank)?)?;
     let backend = CpuBackend::new(kernel, problem.shape, scale as f32);
-    let rows = plan.query_layout().count(rank) as usize;
-    let data = input.queries.gather(plan.query_layout(), rank)?;
-    let queries = CpuQueries { data, rows };
-    let keys = input.keys.shard(plan.key_layout(), rank, problem.kv_dtype)?;
-    let values = input.values.shard(plan.key_layout(), rank, problem.kv_dtype)?;
-    let block = CpuBlock::new(keys, values, plan.key_layout().count(rank) as usize);
+    let queries = input.queries.rows(part.queries, input.queries.dtype())?;
+    let key_tokens = if plan.key_layout() == plan.query_layout() {
+        Arc::clone(part.queries)
+    } else {
+        tokens(plan.key_layout(), rank)?
+    };
+    let keys = input.keys.rows(&key_tokens, problem.kv_dtype)?;
+    let values = input.values.rows(&key_tokens, problem.kv_dtype)?;
+    let block = CpuBlock::new(keys, values);
+    let state = CpuState::empty(out)?;
     let attended = |pairs| options.meter.add(pairs);
     let non_finite = options.non_finite;
     let job = Job { plan: &rank_plan, queries: &queries, block, non_finite, attended: &attended };
-    let (attention, measured) = run(&job, &backend, comm)?;
+    let (output, measured) = run(&job, state, &backend, comm)?;
     let expected = *rank_plan.expectation();
-    Ok(RankResult { attention, record: RankRecord { measured, expected, dense: Duration::ZERO } })
-}
-
-/// Puts the ranks' rows back into the order of positions, heads first.
-fn gather(plan: &Plan, results: &[RankResult]) -> Result<AttendOutput, Error> {
-    let shape = plan.problem().shape;
-    let (heads, head_dim) = (shape.query_heads(), shape.head_dim());
-    let total = plan.problem().queries as usize;
-    let mut output = AttendOutput {
-        out: try_filled(total * shape.query_width(), 0.0)?,
-        lse: try_filled(total * heads, 0.0)?,
-    };
-    let layout = plan.query_layout();
-    for (rank, RankResult { attention, .. }) in layout.ranks().zip(results) {
-        let rows = layout.count(rank) as usize;
-        for (slot, position) in layout.positions(rank).enumerate() {
-            for head in 0..heads {
-                let at = head * total + position.0 as usize;
-                let from = (slot * heads + head) * head_dim;
-                output.out[at * head_dim..][..head_dim]
-                    .copy_from_slice(&attention.out[from..from + head_dim]);
-                let NaturalLog(lse) = attention.lse[head * rows + slot];
-                output.lse[at] = lse;
-            }
-        }
-    }
-    Ok(output)
+    let record = RankRecord { measured, expected, dense: Duration::ZERO };
+    Ok(RankResult { lse: output.lse, record })
 }

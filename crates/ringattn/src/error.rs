@@ -3,7 +3,7 @@
 use ringattn_comm::{CommError, RunError};
 use ringattn_core::{MaskError, OutOfMemory, ShapeError};
 use ringattn_engine::EngineError;
-use ringattn_engine::cpu::{CpuError, KernelError, TeamError};
+use ringattn_engine::cpu::{KernelError, TeamError};
 use ringattn_model::{DensePassError, ModelError, ScoreError};
 use ringattn_plan::{LayoutError, PlanError};
 use std::io;
@@ -88,6 +88,9 @@ pub enum Error {
     /// Memory that could not be had.
     #[error(transparent)]
     OutOfMemory(#[from] OutOfMemory),
+    /// The output could not be shared out among the ranks.
+    #[error(transparent)]
+    Output(#[from] KernelError),
     /// Attention failed on a rank.
     #[error(transparent)]
     Attend(#[from] RunError<AttendError>),
@@ -101,7 +104,7 @@ pub enum Error {
 pub enum AttendError {
     /// Attention failed.
     #[error(transparent)]
-    Engine(#[from] EngineError<CpuError>),
+    Engine(#[from] EngineError<KernelError>),
     /// The kernel or its threads could not be made.
     #[error(transparent)]
     Kernel(#[from] KernelError),
@@ -146,6 +149,7 @@ impl Error {
             Self::NoTokens | Self::Vocabulary { .. } => ErrorKind::Input,
             Self::Model(error) => model_kind(error),
             Self::MemoryLimit { .. } | Self::OutOfMemory(_) => ErrorKind::Memory,
+            Self::Output(error) => kernel_kind(error),
             Self::Attend(error) => run_kind(error, attend_kind),
             Self::Score(error) => run_kind(error, score_kind),
         }
@@ -195,11 +199,10 @@ fn score_kind(error: &ScoreError) -> ErrorKind {
     }
 }
 
-fn engine_kind(error: &EngineError<CpuError>) -> ErrorKind {
+fn engine_kind(error: &EngineError<KernelError>) -> ErrorKind {
     match error {
         EngineError::Comm(error) => comm_kind(error),
-        EngineError::Backend { source: CpuError::Kernel(error), .. } => kernel_kind(error),
-        EngineError::Backend { source: CpuError::OutOfMemory(_), .. } => ErrorKind::Memory,
+        EngineError::Backend { source, .. } => kernel_kind(source),
         EngineError::NonFiniteInput { .. } | EngineError::Overflow { .. } => ErrorKind::NonFinite,
         EngineError::NotHeld { .. } | EngineError::Law { .. } => ErrorKind::Integrity,
     }

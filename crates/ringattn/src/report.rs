@@ -193,7 +193,8 @@ impl<R> Report<R> {
                 kv_bytes_total_per_layer: problem.kv_bytes(),
                 holds: records.iter().all(holds),
             },
-            // Local ranks share blocks by handle: the process holds each shard once, a layer a time.
+            // Local ranks share blocks by handle, and blocks that are read in place are disjoint parts
+            // of one tensor: the process holds each shard once, a layer a time.
             unique_kv_bytes: resident / layers.max(1) as u64,
             per_rank: ranks.map(|(rank, r)| RankReport::new(plan, rank, r)).collect(),
             balance: Balance {

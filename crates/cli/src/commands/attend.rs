@@ -13,6 +13,7 @@ use crate::summary::Summary;
 use ringattn::core::{Documents, Mask, Window};
 use ringattn::{AttendInput, Positions, Tensor};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 pub(super) fn run(args: &AttendArgs, session: &Session) -> Result<(), Failure> {
     let options = run_options(&args.run, &session.interrupts)?;
@@ -61,18 +62,18 @@ fn open(inputs: &[PathBuf]) -> Result<InputFiles, Failure> {
     }
 }
 
-fn say_ignored(tensors: &TensorSet<'_>, chatter: Chatter) {
+fn say_ignored(tensors: &TensorSet, chatter: Chatter) {
     if !tensors.ignored.is_empty() {
         let names = listed(&tensors.ignored);
         chatter.note(&format!("tensors that attention does not use are ignored: {names}"));
     }
 }
 
-fn attend_input<'a>(
+fn attend_input(
     args: &AttendArgs,
-    tensors: &TensorSet<'a>,
+    tensors: &TensorSet,
     files: &InputFiles,
-) -> Result<AttendInput<'a>, Failure> {
+) -> Result<AttendInput, Failure> {
     let TensorSet { q, k, v, .. } = tensors;
     dimensions(q)?;
     for other in [k, v] {
@@ -105,12 +106,12 @@ fn attend_input<'a>(
 }
 
 /// The size of the batch, where there is one.
-fn batch(tensor: &AttentionTensor<'_>) -> Option<u64> {
+fn batch(tensor: &AttentionTensor) -> Option<u64> {
     tensor.shape.first().copied().filter(|_| tensor.shape.len() == 4)
 }
 
 /// Batch, heads, tokens and head dimension.
-fn dimensions(tensor: &AttentionTensor<'_>) -> Result<[u64; 4], UsageError> {
+fn dimensions(tensor: &AttentionTensor) -> Result<[u64; 4], UsageError> {
     match *tensor.shape {
         [heads, tokens, head_dim] => Ok([1, heads, tokens, head_dim]),
         [batch, heads, tokens, head_dim] => Ok([batch, heads, tokens, head_dim]),
@@ -123,12 +124,12 @@ fn dimensions(tensor: &AttentionTensor<'_>) -> Result<[u64; 4], UsageError> {
 }
 
 /// The tensor with its batch as part of its heads, which leaves the grouping of heads unchanged.
-fn folded<'a>(tensor: &AttentionTensor<'a>) -> Result<Tensor<'a>, Failure> {
+fn folded(tensor: &AttentionTensor) -> Result<Tensor, Failure> {
     let [batch, heads, tokens, head_dim] = dimensions(tensor)?;
     let size = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
-    let shape = (size(batch.saturating_mul(heads)), tokens, size(head_dim));
+    let shape = (size(batch.saturating_mul(heads)), size(tokens), size(head_dim));
     // Reading the file has already compared shape and bytes; only sizes of empty tensors are left.
-    Tensor::new(tensor.bytes, tensor.dtype, shape).map_err(|_| {
+    Tensor::of_source(Arc::new(tensor.bytes.clone()), tensor.dtype, shape).map_err(|_| {
         UsageError::Dimensions {
             file: tensor.file.clone(),
             tensor: tensor.name,
@@ -153,7 +154,7 @@ fn mask(args: &AttendArgs) -> Result<Mask, Failure> {
     Ok(mask)
 }
 
-fn positions(tensors: &TensorSet<'_>) -> Result<Option<Positions>, Failure> {
+fn positions(tensors: &TensorSet) -> Result<Option<Positions>, Failure> {
     let file = tensors.q.file.clone();
     let (q, k) = ("q_positions", "k_positions");
     let (queries, keys) = match (&tensors.q_positions, &tensors.k_positions) {

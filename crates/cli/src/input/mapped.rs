@@ -1,11 +1,19 @@
 //! Opening what a user names, without hanging on a pipe. The only place that maps memory.
+//!
+//! Tensors are read where they are mapped. Files are little-endian, and so must be the machine.
 
 use super::InputError;
 use memmap2::Mmap;
+use ringattn::core::Source;
 use std::fs::{File, Metadata};
 use std::io;
+use std::ops::{Deref, Range};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+#[cfg(target_endian = "big")]
+compile_error!("tensor files are little-endian and are read in place");
 
 /// A whole regular file, read-only in memory.
 #[derive(Debug)]
@@ -77,5 +85,40 @@ impl MappedFile {
             Ok(now) if now == self.opened => Ok(()),
             _ => Err(InputError::Changed { file: self.name() }),
         }
+    }
+}
+
+/// A part of a mapped file, which stays mapped as long as any part of it is in use.
+#[derive(Clone, Debug)]
+pub(crate) struct FileBytes {
+    file: Arc<MappedFile>,
+    range: Range<usize>,
+}
+
+impl FileBytes {
+    /// The last `len` bytes of the file, all of it when there are no more.
+    pub(crate) fn tail(file: &Arc<MappedFile>, len: usize) -> Self {
+        let end = file.bytes().len();
+        Self { file: Arc::clone(file), range: end.saturating_sub(len)..end }
+    }
+
+    /// The bytes from `start` to `stop`, counted within these; `None` when there are not so many.
+    pub(crate) fn part(&self, start: u64, stop: u64) -> Option<Self> {
+        let inside = start <= stop && stop <= self.range.len() as u64;
+        let at = |offset: u64| self.range.start + offset as usize;
+        inside.then(|| Self { file: Arc::clone(&self.file), range: at(start)..at(stop) })
+    }
+}
+
+impl Deref for FileBytes {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.file.bytes()[self.range.clone()]
+    }
+}
+
+impl Source for FileBytes {
+    fn bytes(&self) -> &[u8] {
+        self
     }
 }

@@ -3,9 +3,10 @@
 //! The dict is read by the few rules that numpy writes it by and nothing else, so that no nesting
 //! and no code of the file is followed.
 
-use super::mapped::MappedFile;
+use super::mapped::{FileBytes, MappedFile};
 use super::{InputError, shorten};
 use ringattn::core::DType;
+use std::sync::Arc;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 /// Bytes of the longest header that is read; numpy itself stops at 10000.
@@ -13,14 +14,14 @@ const HEADER_LIMIT: u64 = 64 << 10;
 
 /// An array of a type that attention takes.
 #[derive(Debug)]
-pub(crate) struct Array<'a> {
+pub(crate) struct Array {
     pub(crate) dtype: DType,
     pub(crate) shape: Vec<u64>,
-    pub(crate) bytes: &'a [u8],
+    pub(crate) bytes: FileBytes,
 }
 
 /// The array in the file.
-pub(crate) fn read(file: &MappedFile) -> Result<Array<'_>, InputError> {
+pub(crate) fn read(file: &Arc<MappedFile>) -> Result<Array, InputError> {
     let malformed = |place: &str, expected: &str, actual: String| InputError::Malformed {
         file: file.name(),
         place: place.to_owned(),
@@ -48,6 +49,7 @@ pub(crate) fn read(file: &MappedFile) -> Result<Array<'_>, InputError> {
         let expected = format!("{size} bytes by shape and type");
         return Err(malformed("the data", &expected, bytes.len().to_string()));
     }
+    let bytes = FileBytes::tail(file, bytes.len());
     Ok(Array { dtype, shape: header.shape, bytes })
 }
 

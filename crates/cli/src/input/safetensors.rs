@@ -3,19 +3,20 @@
 //!
 //! The header is parsed as a stream into fixed entries, so that memory is bounded by its length.
 
-use super::mapped::MappedFile;
+use super::mapped::{FileBytes, MappedFile};
 use super::tensors::FileTensor;
 use super::{InputError, shorten};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 /// Bytes of the longest header that is read; 100 for a tensor are usual.
 const HEADER_LIMIT: u64 = 8 << 20;
 
 /// All tensors of the file, by name.
-pub(crate) fn read(file: &MappedFile) -> Result<BTreeMap<String, FileTensor<'_>>, InputError> {
+pub(crate) fn read(file: &Arc<MappedFile>) -> Result<BTreeMap<String, FileTensor>, InputError> {
     let malformed = |place: &str, expected: String, actual: String| InputError::Malformed {
         file: file.name(),
         place: place.to_owned(),
@@ -23,6 +24,7 @@ pub(crate) fn read(file: &MappedFile) -> Result<BTreeMap<String, FileTensor<'_>>
         actual,
     };
     let (header, data) = split(file)?;
+    let data = FileBytes::tail(file, data.len());
     let text = std::str::from_utf8(header).map_err(|error| {
         malformed("the header", "UTF-8".into(), format!("byte {}", error.valid_up_to()))
     })?;
@@ -45,7 +47,7 @@ pub(crate) fn read(file: &MappedFile) -> Result<BTreeMap<String, FileTensor<'_>>
             return Err(malformed(&place, expected, format!("bytes {start} to {stop}")));
         }
         end = stop;
-        let Some(bytes) = data.get(start as usize..stop as usize) else {
+        let Some(bytes) = data.part(start, stop) else {
             let actual = format!("{}: the file is truncated", data.len());
             return Err(malformed(&place, format!("{stop} bytes of data"), actual));
         };

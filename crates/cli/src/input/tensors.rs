@@ -1,18 +1,19 @@
 //! Tensors of a file before anything is asked of their shapes, and what attention takes of them.
 
-use super::mapped::MappedFile;
+use super::mapped::{FileBytes, MappedFile};
 use super::{InputError, npy, safetensors, shorten};
 use ringattn::core::DType;
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
 /// A tensor in the bytes of a file. The product of its shape is its number of elements.
 #[derive(Clone, Debug)]
-pub(crate) struct FileTensor<'a> {
+pub(crate) struct FileTensor {
     /// The format's own word for the element type.
     pub(crate) dtype: String,
     pub(crate) shape: Vec<u64>,
-    pub(crate) bytes: &'a [u8],
+    pub(crate) bytes: FileBytes,
 }
 
 /// A shape as it is printed: `[2, 8, 4096, 64]`.
@@ -31,13 +32,13 @@ impl fmt::Display for Shape<'_> {
 
 /// q, k or v.
 #[derive(Clone, Debug)]
-pub(crate) struct AttentionTensor<'a> {
+pub(crate) struct AttentionTensor {
     pub(crate) name: &'static str,
     /// The file, for messages.
     pub(crate) file: String,
     pub(crate) dtype: DType,
     pub(crate) shape: Vec<u64>,
-    pub(crate) bytes: &'a [u8],
+    pub(crate) bytes: FileBytes,
 }
 
 /// Positions of the tokens of q or of k.
@@ -49,10 +50,10 @@ pub(crate) struct PositionsTensor {
 
 /// What the inputs of `attend` hold.
 #[derive(Debug)]
-pub(crate) struct TensorSet<'a> {
-    pub(crate) q: AttentionTensor<'a>,
-    pub(crate) k: AttentionTensor<'a>,
-    pub(crate) v: AttentionTensor<'a>,
+pub(crate) struct TensorSet {
+    pub(crate) q: AttentionTensor,
+    pub(crate) k: AttentionTensor,
+    pub(crate) v: AttentionTensor,
     pub(crate) q_positions: Option<PositionsTensor>,
     pub(crate) k_positions: Option<PositionsTensor>,
     /// Names of tensors that attention has no use for.
@@ -63,22 +64,23 @@ pub(crate) struct TensorSet<'a> {
 #[derive(Debug)]
 pub(crate) enum InputFiles {
     /// One file with tensors by name.
-    Safetensors(MappedFile),
+    Safetensors(Arc<MappedFile>),
     /// q, k and v.
-    Npy([MappedFile; 3]),
+    Npy([Arc<MappedFile>; 3]),
 }
 
 impl InputFiles {
     pub(crate) fn one(path: &Path) -> Result<Self, InputError> {
-        Ok(Self::Safetensors(MappedFile::open(path)?))
+        Ok(Self::Safetensors(Arc::new(MappedFile::open(path)?)))
     }
 
     pub(crate) fn three([q, k, v]: [&Path; 3]) -> Result<Self, InputError> {
-        Ok(Self::Npy([MappedFile::open(q)?, MappedFile::open(k)?, MappedFile::open(v)?]))
+        let open = |path| MappedFile::open(path).map(Arc::new);
+        Ok(Self::Npy([open(q)?, open(k)?, open(v)?]))
     }
 
     /// Reads the headers; the tensors themselves stay in the files.
-    pub(crate) fn tensors(&self) -> Result<TensorSet<'_>, InputError> {
+    pub(crate) fn tensors(&self) -> Result<TensorSet, InputError> {
         match self {
             Self::Safetensors(file) => from_safetensors(file),
             Self::Npy([q, k, v]) => Ok(TensorSet {
@@ -96,12 +98,12 @@ impl InputFiles {
     pub(crate) fn ensure_unchanged(&self) -> Result<(), InputError> {
         match self {
             Self::Safetensors(file) => file.ensure_unchanged(),
-            Self::Npy(files) => files.iter().try_for_each(MappedFile::ensure_unchanged),
+            Self::Npy(files) => files.iter().try_for_each(|file| file.ensure_unchanged()),
         }
     }
 }
 
-fn from_safetensors(file: &MappedFile) -> Result<TensorSet<'_>, InputError> {
+fn from_safetensors(file: &Arc<MappedFile>) -> Result<TensorSet, InputError> {
     let mut tensors = safetensors::read(file)?;
     let names: Vec<_> = tensors.keys().map(|name| shorten(name)).collect();
     let mut take = |name: &'static str| match tensors.remove(name) {
@@ -119,11 +121,11 @@ fn from_safetensors(file: &MappedFile) -> Result<TensorSet<'_>, InputError> {
     Ok(TensorSet { q, k, v, q_positions, k_positions, ignored })
 }
 
-fn attention_tensor<'a>(
+fn attention_tensor(
     file: &MappedFile,
     name: &'static str,
-    tensor: FileTensor<'a>,
-) -> Result<AttentionTensor<'a>, InputError> {
+    tensor: FileTensor,
+) -> Result<AttentionTensor, InputError> {
     let dtype = match tensor.dtype.as_str() {
         "F32" => DType::F32,
         "BF16" => DType::Bf16,
@@ -141,10 +143,7 @@ fn attention_tensor<'a>(
     Ok(AttentionTensor { name, file: file.name(), dtype, shape, bytes })
 }
 
-fn npy_tensor<'a>(
-    file: &'a MappedFile,
-    name: &'static str,
-) -> Result<AttentionTensor<'a>, InputError> {
+fn npy_tensor(file: &Arc<MappedFile>, name: &'static str) -> Result<AttentionTensor, InputError> {
     let npy::Array { dtype, shape, bytes } = npy::read(file)?;
     Ok(AttentionTensor { name, file: file.name(), dtype, shape, bytes })
 }
@@ -152,9 +151,9 @@ fn npy_tensor<'a>(
 fn read_positions(
     file: &MappedFile,
     tensor: &'static str,
-    found: &FileTensor<'_>,
+    found: &FileTensor,
 ) -> Result<PositionsTensor, InputError> {
-    let bytes = found.bytes;
+    let bytes = &found.bytes;
     let positions = match found.dtype.as_str() {
         "U64" => {
             let values = bytes.as_chunks().0.iter().map(|&b| u64::from_le_bytes(b).into());

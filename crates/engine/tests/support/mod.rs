@@ -4,8 +4,12 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use ringattn_comm::{Communicator, RunError, local};
-use ringattn_core::{AttentionShape, Elements, Interval, NaturalLog, Position, Rank, Slot};
-use ringattn_engine::cpu::{CpuBackend, CpuBlock, CpuError, CpuQueries, Isa, Kernel};
+use ringattn_core::{
+    Attention, AttentionShape, Elements, Interval, NaturalLog, Position, Rank, Slot,
+};
+use ringattn_engine::cpu::{
+    Arrangement, CpuBackend, CpuBlock, CpuState, Isa, Kernel, KernelError, OutputRows, SharedRows,
+};
 use ringattn_engine::{EngineError, Job, Measured, NonFinite, RankPlan, run};
 use ringattn_oracle::{Dense, Random, Tolerance, attention};
 use ringattn_plan::{Layout, Plan};
@@ -54,7 +58,7 @@ pub(crate) fn ring(
     plan: &Plan,
     whole: &Whole,
     non_finite: NonFinite,
-) -> Result<Gathered, RunError<EngineError<CpuError>>> {
+) -> Result<Gathered, RunError<EngineError<KernelError>>> {
     let problem = plan.problem();
     let shape = problem.shape;
     let prepared = plan.prepare();
@@ -63,18 +67,24 @@ pub(crate) fn ring(
         let rank_plan = RankPlan::new(&prepared, rank);
         let kernel = Kernel::new(Isa::detect(), 1).unwrap();
         let backend = CpuBackend::new(kernel, shape, scale(shape));
-        let data = shard(&whole.q, shape.query_width(), plan.query_layout(), rank);
-        let queries = CpuQueries { rows: plan.query_layout().count(rank) as usize, data };
-        let part = |x| {
-            Elements::from_f32(
-                shard(x, shape.key_width(), plan.key_layout(), rank),
-                problem.kv_dtype,
-            )
+        let arrangement = |heads, layout: &Layout| {
+            Arrangement::token_major(heads, layout.count(rank) as usize, shape.head_dim())
         };
-        let rows = plan.key_layout().count(rank) as usize;
-        let block = CpuBlock::new(part(&whole.k), part(&whole.v), rows);
+        let query_rows = arrangement(shape.query_heads(), plan.query_layout());
+        let data = shard(&whole.q, shape.query_width(), plan.query_layout(), rank);
+        let mut out = vec![f32::NAN; data.len()];
+        let queries = SharedRows::whole(Elements::F32(data), query_rows);
+        let part = |x| {
+            let data = shard(x, shape.key_width(), plan.key_layout(), rank);
+            let key_rows = arrangement(shape.key_heads(), plan.key_layout());
+            SharedRows::whole(Elements::from_f32(data, problem.kv_dtype), key_rows)
+        };
+        let block = CpuBlock::new(part(&whole.k), part(&whole.v));
+        let state = CpuState::empty(OutputRows::whole(&mut out, query_rows).unwrap()).unwrap();
         let job = Job { plan: &rank_plan, queries: &queries, block, non_finite, attended: &|_| () };
-        run(&job, &backend, &comm)
+        let (output, measured) = run(&job, state, &backend, &comm)?;
+        let lse = output.lse;
+        Ok((Attention { out, lse }, measured))
     })?;
     let (width, heads, total) =
         (shape.query_width(), shape.query_heads(), problem.queries as usize);
