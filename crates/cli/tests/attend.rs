@@ -8,8 +8,8 @@ mod support;
 use safetensors::Dtype;
 use std::fs;
 use support::{
-    Sandbox, Tensor, command, max_difference, read_npy, read_safetensors, ringattn, run,
-    safetensors,
+    Sandbox, Tensor, command, max_difference, misaligned, read_npy, read_safetensors, ringattn,
+    run, safetensors,
 };
 
 /// Whether the query at the first position sees the key at the second.
@@ -208,6 +208,27 @@ fn threads_and_repeats_do_not_change_a_bit() {
     let first = result("1");
     for threads in ["1", "2", "3"] {
         assert!(result(threads) == first, "{threads} threads");
+    }
+}
+
+#[test]
+fn tensors_that_are_not_aligned_are_read_all_the_same() {
+    let sandbox = Sandbox::new();
+    let wide = qkv(&[4, 37, 8], &[2, 37, 8]);
+    let types = [|t: &Tensor| t.clone(), Tensor::to_bf16, Tensor::to_f16];
+    for (narrow, kv_dtype) in types.into_iter().zip(["f16", "f32", "bf16"]) {
+        let [q, k, v] = [&wide[0], &wide[1], &wide[2]].map(narrow);
+        let aligned = safetensors(&[("q", &q), ("k", &k), ("v", &v)]);
+        let input = [sandbox.write("a", &aligned), sandbox.write("b", misaligned(&aligned))];
+        for options in [&[][..], &["--kv-dtype", kv_dtype]] {
+            let [left, right] = [("a", &input[0]), ("b", &input[1])].map(|(name, input)| {
+                let out = sandbox.arg(&format!("{name}.out"));
+                let args = ["attend", input, "--out", &out, "--mask", "causal", "--ranks", "3"];
+                ringattn(&[&args[..], options].concat());
+                fs::read(out).unwrap()
+            });
+            assert_eq!(left, right, "{} {options:?}", q.dtype);
+        }
     }
 }
 

@@ -66,7 +66,8 @@ pub struct AttendResult {
     pub softmax_scale: f64,
 }
 
-/// Attends over the ranks of `options`.
+/// Attends over the ranks of `options`. The tensors are read in place, and the output is written
+/// where it is returned: the process holds each once.
 ///
 /// # Errors
 /// When the input does not fit together, or a rank, memory or the numbers fail.

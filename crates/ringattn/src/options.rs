@@ -32,7 +32,8 @@ pub struct RunOptions {
     pub block: Option<u64>,
     /// How long a rank may stand still while others wait for it.
     pub timeout: Duration,
-    /// Refuse to start when more bytes than this are predicted for the process.
+    /// Refuse to start when more bytes than this are predicted beside the inputs: for a model its
+    /// weights and activations, for tensors the outputs and what has to be copied.
     pub memory_limit: Option<u64>,
     /// What to do about values that are not finite.
     pub non_finite: NonFinite,

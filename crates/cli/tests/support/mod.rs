@@ -205,6 +205,14 @@ pub(crate) fn safetensors(tensors: &[(&str, &Tensor)]) -> Vec<u8> {
     serialize(views, None).unwrap()
 }
 
+/// The same safetensors file with a header one byte longer, so that no tensor is aligned.
+pub(crate) fn misaligned(file: &[u8]) -> Vec<u8> {
+    let (length, rest) = file.split_first_chunk::<8>().unwrap();
+    let length = u64::from_le_bytes(*length);
+    let (header, data) = rest.split_at(length as usize);
+    [&(length + 1).to_le_bytes()[..], header, b" ", data].concat()
+}
+
 fn view(tensor: &Tensor) -> TensorView<'_> {
     TensorView::new(tensor.dtype, tensor.shape.clone(), &tensor.bytes).unwrap()
 }
