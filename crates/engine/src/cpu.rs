@@ -16,7 +16,7 @@ pub use rows::SharedRows;
 pub use state::{CpuOutput, CpuState};
 
 use crate::backend::{Backend, Tensor};
-use ringattn_core::{AttentionShape, ElementsView, Interval, Progress, Slot};
+use ringattn_core::{AttentionShape, Interval, Progress, Slot};
 use ringattn_kernel::{Problem, Rows, Work, non_finite};
 use std::time::Duration;
 
@@ -69,24 +69,15 @@ impl Backend for CpuBackend {
         queries: &SharedRows,
         block: &CpuBlock,
     ) -> Vec<Slot> {
-        let bad = |rows: Rows<'_>| {
-            let (heads, _) = rows.shape();
-            bad_slots((heads, rows.len()), |head, slot| non_finite(rows.row(head, slot)).is_some())
-        };
         match tensor {
-            Tensor::Query => bad(queries.rows()),
-            Tensor::Key => bad(block.view().keys),
-            Tensor::Value => bad(block.view().values),
+            Tensor::Query => non_finite_slots(&queries.rows()),
+            Tensor::Key => non_finite_slots(&block.view().keys),
+            Tensor::Value => non_finite_slots(&block.view().values),
         }
     }
 
     fn non_finite_results(&self, output: &CpuOutput<'_>) -> Vec<Slot> {
-        let CpuOutput { out, lse } = output;
-        let ((heads, _), rows) = (out.shape(), out.len());
-        bad_slots((heads, rows), |head, slot| {
-            let out = ElementsView::F32(out.row(head, slot));
-            !lse[head * rows + slot].0.is_finite() || non_finite(out).is_some()
-        })
+        output.non_finite.clone()
     }
 
     fn compute_time(&self) -> Duration {
@@ -94,13 +85,19 @@ impl Backend for CpuBackend {
     }
 }
 
-/// Slots that are bad in any head, in order. Heads are the outer loop, as in most tensors here.
-fn bad_slots((heads, rows): (usize, usize), bad: impl Fn(usize, usize) -> bool) -> Vec<Slot> {
-    let mut slots: Vec<Slot> = Vec::new();
-    for head in 0..heads {
-        let found = (0..rows).filter(|&slot| bad(head, slot)).map(|slot| Slot(slot as u64));
-        slots.extend(found);
-    }
+/// Slots whose row in any head holds a NaN or an infinity, in order.
+fn non_finite_slots(rows: &Rows<'_>) -> Vec<Slot> {
+    let mut slots = Vec::new();
+    rows.for_each(|_, slot, row| {
+        if non_finite(row).is_some() {
+            slots.push(Slot(slot as u64));
+        }
+    });
+    in_order(slots)
+}
+
+/// Slots that were found head by head, each once.
+fn in_order(mut slots: Vec<Slot>) -> Vec<Slot> {
     slots.sort_unstable();
     slots.dedup();
     slots

@@ -20,6 +20,7 @@ pub mod limits;
 mod output;
 mod pack;
 pub mod pointwise;
+mod prefetch;
 mod problem;
 mod rows;
 mod softmax;

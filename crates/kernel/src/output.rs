@@ -5,6 +5,7 @@
 //! each owner gets; behind it, whoever holds the value may write its rows.
 
 use crate::KernelError;
+use crate::prefetch::{AHEAD, prefetch};
 use crate::rows::{Arrangement, Placed};
 use std::marker::PhantomData;
 
@@ -111,6 +112,16 @@ impl<'a> OutputRows<'a> {
         unsafe { std::slice::from_raw_parts_mut(self.pointer(head, slot), self.shape().1) }
     }
 
+    /// Visits all rows, with their head and slot, heads in the outer loop.
+    pub fn for_each_mut(&mut self, mut visit: impl FnMut(usize, usize, &mut [f32])) {
+        for head in 0..self.shape().0 {
+            for slot in 0..self.len() {
+                self.prefetch(head, slot + AHEAD);
+                visit(head, slot, self.row_mut(head, slot));
+            }
+        }
+    }
+
     /// The first element of the row, behind which `d` elements lie in the buffer. Rows of different
     /// `(head, slot)` do not overlap.
     ///
@@ -123,6 +134,15 @@ impl<'a> OutputRows<'a> {
         assert!(self.len >= head_dim && start <= self.len - head_dim);
         // SAFETY: the assert keeps the offset inside the buffer, which is one allocation.
         unsafe { self.data.add(start) }
+    }
+
+    /// Asks for a row that is used soon, when there is one.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, head: usize, slot: usize) {
+        if slot < self.len() {
+            let start = self.placed.start(head, slot);
+            prefetch(self.data.wrapping_add(start).cast_const(), self.shape().1);
+        }
     }
 
     pub(crate) fn check(&self, tensor: &'static str) -> Result<(), KernelError> {

@@ -5,6 +5,7 @@
 
 use crate::finite::is_tame;
 use crate::isa::{MicroShape, VECTORS};
+use crate::prefetch::AHEAD;
 use crate::problem::MAX_HEAD_DIM;
 use crate::rows::Rows;
 use crate::workspace::{KEY_TILE, MAX_LANES};
@@ -76,6 +77,8 @@ impl WithSimd for Pack<'_> {
             let last = count.min(first + panel);
             for key in first..last {
                 let (head, slot) = (self.note.head, self.note.slots.start + key);
+                self.keys.prefetch(head, slot + AHEAD);
+                self.values.prefetch(head, slot + AHEAD);
                 let staged = (key - first) * head_dim..(key - first + 1) * head_dim;
                 widen(self.keys.data, self.keys.start(head, slot), &mut keys[staged.clone()]);
                 widen(self.values.data, self.values.start(head, slot), &mut values[staged.clone()]);

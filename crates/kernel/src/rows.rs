@@ -5,6 +5,7 @@
 //! one, slot `i` is token `i`. Knows no layout and no rank.
 
 use crate::KernelError;
+use crate::prefetch::{AHEAD, prefetch};
 use ringattn_core::{DType, ElementsView};
 
 /// How the rows of a tensor follow each other in memory.
@@ -135,6 +136,29 @@ impl<'a> Rows<'a> {
         let exists = head < arrangement.heads && token.is_some_and(|t| t < arrangement.tokens);
         let start = if exists { self.placed.start(head, slot) } else { usize::MAX };
         self.data.slice(start..start.saturating_add(arrangement.head_dim))
+    }
+
+    /// Visits all rows, with their head and slot, heads in the outer loop.
+    pub fn for_each(&self, mut visit: impl FnMut(usize, usize, ElementsView<'a>)) {
+        for head in 0..self.placed.arrangement.heads {
+            for slot in 0..self.len() {
+                self.prefetch(head, slot + AHEAD);
+                visit(head, slot, self.row(head, slot));
+            }
+        }
+    }
+
+    /// Asks for a row that is read soon, when there is one.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, head: usize, slot: usize) {
+        if slot < self.len() {
+            let (start, len) = (self.start(head, slot), self.placed.arrangement.head_dim);
+            match self.data {
+                ElementsView::F32(x) => prefetch(x.as_ptr().wrapping_add(start), len),
+                ElementsView::Bf16(x) => prefetch(x.as_ptr().wrapping_add(start), len),
+                ElementsView::F16(x) => prefetch(x.as_ptr().wrapping_add(start), len),
+            }
+        }
     }
 
     /// Where the row begins in `data`; see [`Placed::start`].

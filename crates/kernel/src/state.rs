@@ -74,6 +74,12 @@ impl<'a> Cells<'a> {
         Self { m: m.as_mut_ptr(), z: z.as_mut_ptr(), y, borrow: PhantomData }
     }
 
+    /// Asks for a cell that is used soon, when there is one.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, head: usize, row: usize) {
+        self.y.prefetch(head, row);
+    }
+
     /// The cell of `row` in `head`.
     ///
     /// # Safety

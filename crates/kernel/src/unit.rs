@@ -9,6 +9,7 @@ use crate::finite::is_tame;
 use crate::geometry::Span;
 use crate::isa::Micro;
 use crate::pack::{Layout, TileNote, widen};
+use crate::prefetch::AHEAD;
 use crate::problem::{MAX_HEAD_DIM, Problem, Work};
 use crate::softmax::{largest, raise, weigh};
 use crate::state::{Cell, Cells};
@@ -79,6 +80,8 @@ impl Unit<'_> {
                 continue;
             }
             let token = self.rows.start + row;
+            queries.prefetch(self.head, token + AHEAD);
+            self.cells.prefetch(self.head, token + AHEAD);
             widen(queries.data, queries.start(self.head, token), query);
             for (to, from) in q.iter_mut().zip(&*query) {
                 *to = (f64::from(*from) * scale) as f32;

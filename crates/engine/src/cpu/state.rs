@@ -1,7 +1,8 @@
 //! The state of a rank's query rows on the CPU, whose `y` lies where the output shall be.
 
-use ringattn_core::{Log2, NaturalLog, OutOfMemory, normalize, try_filled};
-use ringattn_kernel::{OutputRows, StateMut};
+use super::in_order;
+use ringattn_core::{ElementsView, Log2, NaturalLog, OutOfMemory, Slot, normalize, try_filled};
+use ringattn_kernel::{OutputRows, StateMut, non_finite};
 
 /// The `(m, z, y)` of some query rows.
 #[derive(Debug)]
@@ -21,6 +22,8 @@ pub struct CpuOutput<'a> {
     pub out: OutputRows<'a>,
     /// Log of the sum of `exp(logit)`, `[Hq, rows]`.
     pub lse: Vec<NaturalLog>,
+    /// Query rows with a NaN or an infinity in any of these, in order. Found while they are in cache.
+    pub(super) non_finite: Vec<Slot>,
 }
 
 impl<'a> CpuState<'a> {
@@ -32,9 +35,7 @@ impl<'a> CpuState<'a> {
         let ((heads, _), rows) = (y.shape(), y.len());
         let cells = heads.saturating_mul(rows);
         let (m, z) = (try_filled(cells, Log2::NEG_INFINITY)?, try_filled(cells, 0.0)?);
-        for head in 0..heads {
-            (0..rows).for_each(|slot| y.row_mut(head, slot).fill(0.0));
-        }
+        y.for_each_mut(|_, _, row| row.fill(0.0));
         Ok(Self { m, z, y })
     }
 
@@ -45,11 +46,15 @@ impl<'a> CpuState<'a> {
     /// `out = y / z` in place of `y`, and `lse`.
     pub(super) fn finish(self) -> CpuOutput<'a> {
         let Self { m, z, y: mut out } = self;
-        let rows = out.len();
-        for (cell, &z) in z.iter().enumerate() {
-            normalize(out.row_mut(cell / rows, cell % rows), z);
-        }
-        let lse = m.iter().zip(&z).map(|(m, &z)| m.times(z)).collect();
-        CpuOutput { out, lse }
+        let lse: Vec<NaturalLog> = m.iter().zip(&z).map(|(m, &z)| m.times(z)).collect();
+        let (rows, mut bad) = (out.len(), Vec::new());
+        out.for_each_mut(|head, slot, row| {
+            let cell = head * rows + slot;
+            normalize(row, z[cell]);
+            if !lse[cell].0.is_finite() || non_finite(ElementsView::F32(row)).is_some() {
+                bad.push(Slot(slot as u64));
+            }
+        });
+        CpuOutput { out, lse, non_finite: in_order(bad) }
     }
 }

@@ -1,0 +1,27 @@
+//! Asking for rows that are read soon. Rows of a shard may lie far apart, where the processor's own
+//! prefetching finds no pattern and each row costs a whole latency of memory. Knows no tensor.
+
+/// Rows to ask ahead: their requests are under way together. Into the first cache, as the second was
+/// measured to be slower.
+pub(crate) const AHEAD: usize = 16;
+
+/// Bytes of a cache line.
+#[cfg(target_arch = "x86_64")]
+const LINE: usize = 64;
+
+/// Asks for the `len` elements behind `first`, which need not exist; changes nothing else.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) fn prefetch<T>(first: *const T, len: usize) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    let first = first.cast::<i8>();
+    for offset in (0..len * size_of::<T>()).step_by(LINE) {
+        // SAFETY: a prefetch is a hint that never faults, whatever the address; every x86-64 has it.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(first.wrapping_add(offset)) };
+    }
+}
+
+/// No stable way on this architecture.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+pub(crate) fn prefetch<T>(_: *const T, _: usize) {}
