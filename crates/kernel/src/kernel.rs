@@ -57,8 +57,8 @@ impl Kernel {
         self.busy.total()
     }
 
-    /// Folds the block into `state`, a [`StateMut`] or `&mut Partial`: afterwards each row's state covers the slots of its interval
-    /// as well. Calls `progress` once per packed group of tiles and once per tile of query rows.
+    /// Folds the block into `state`, a [`StateMut`] or a `&mut Partial`: afterwards each row's state
+    /// covers the slots of its interval as well. Calls `progress` once per packed group of tiles and once per tile of query rows.
     ///
     /// A NaN or infinity, or a logit beyond f32, leaves a NaN or infinity in the state of exactly
     /// the rows that see it.
