@@ -4,6 +4,7 @@
 //! and tiles are cut by slots and heads alone, so every sum has one order, whatever the threads; the
 //! packed memory is bounded, whatever the block's length.
 
+use crate::decode;
 use crate::geometry::{Span, seen_tiles};
 use crate::isa::Shaped;
 use crate::pack::{Layout, Pack, TileNote};
@@ -31,6 +32,9 @@ pub(crate) fn absorb(
     state: StateMut<'_>,
     progress: &dyn Progress,
 ) -> Result<(), KernelError> {
+    if decode::suits(problem.shape, work.queries.len()) {
+        return decode::absorb(kernel, problem, work, state, progress);
+    }
     let layout = Layout { shape: problem.shape, micro: kernel.micro };
     let seen = seen_tiles(work.intervals, work.block.rows(), KEY_TILE);
     let call = Call { kernel, problem, work, layout, cells: Cells::new(state), progress };

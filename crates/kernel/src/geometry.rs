@@ -38,6 +38,12 @@ impl Span {
         self.end.saturating_sub(self.start)
     }
 
+    /// The keys of `part` that the span holds; none, as an empty range, where they do not meet.
+    pub(crate) fn within(self, part: &Range<usize>) -> Range<usize> {
+        let start = self.start.clamp(part.start, part.end);
+        start..self.end.clamp(start, part.end)
+    }
+
     /// The smallest span around both.
     pub(crate) fn hull(self, other: Self) -> Self {
         Self { start: self.start.min(other.start), end: self.end.max(other.end) }
@@ -76,6 +82,17 @@ mod tests {
         assert_eq!(Span::cut(interval(12, 15), &(10..20)), Span { start: 2, end: 5 });
         for outside in [interval(0, 10), interval(20, 30), interval(15, 15)] {
             assert_eq!(Span::cut(outside, &(10..20)), Span::EMPTY);
+        }
+    }
+
+    #[test]
+    fn parts_of_a_span_lie_in_the_part() {
+        let span = Span { start: 3, end: 9 };
+        assert_eq!(span.within(&(0..4)), 3..4);
+        assert_eq!(span.within(&(4..8)), 4..8);
+        assert_eq!(span.within(&(8..12)), 8..9);
+        for nothing in [span.within(&(0..3)), span.within(&(9..12)), Span::EMPTY.within(&(0..4))] {
+            assert!(nothing.is_empty());
         }
     }
 

@@ -58,7 +58,9 @@ impl Kernel {
     }
 
     /// Folds the block into `state`, a [`StateMut`] or a `&mut Partial`: afterwards each row's state
-    /// covers the slots of its interval as well. Calls `progress` once per packed group of tiles and once per tile of query rows.
+    /// covers the slots of its interval as well. Calls `progress` once per packed group of tiles and
+    /// once per tile of query rows; where the query rows are eight or fewer, once per 1024 keys or so
+    /// of some heads.
     ///
     /// A NaN or infinity, or a logit beyond f32, leaves a NaN or infinity in the state of exactly
     /// the rows that see it.

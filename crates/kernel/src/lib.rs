@@ -11,6 +11,7 @@
 mod absorb;
 mod careful;
 mod clock;
+mod decode;
 pub mod dense;
 mod finite;
 mod geometry;

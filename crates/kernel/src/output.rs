@@ -5,7 +5,7 @@
 //! each owner gets; behind it, whoever holds the value may write its rows.
 
 use crate::KernelError;
-use crate::prefetch::{AHEAD, prefetch};
+use crate::prefetch::{AHEAD, prefetch_first};
 use crate::rows::{Arrangement, Placed};
 use std::marker::PhantomData;
 
@@ -141,7 +141,7 @@ impl<'a> OutputRows<'a> {
     pub(crate) fn prefetch(&self, head: usize, slot: usize) {
         if slot < self.len() {
             let start = self.placed.start(head, slot);
-            prefetch(self.data.wrapping_add(start).cast_const(), self.shape().1);
+            prefetch_first(self.data.wrapping_add(start).cast_const(), self.shape().1);
         }
     }
 

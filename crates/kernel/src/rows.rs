@@ -5,7 +5,7 @@
 //! one, slot `i` is token `i`. Knows no layout and no rank.
 
 use crate::KernelError;
-use crate::prefetch::{AHEAD, prefetch};
+use crate::prefetch::{AHEAD, prefetch_first};
 use ringattn_core::{DType, ElementsView};
 
 /// How the rows of a tensor follow each other in memory.
@@ -154,11 +154,17 @@ impl<'a> Rows<'a> {
         if slot < self.len() {
             let (start, len) = (self.start(head, slot), self.placed.arrangement.head_dim);
             match self.data {
-                ElementsView::F32(x) => prefetch(x.as_ptr().wrapping_add(start), len),
-                ElementsView::Bf16(x) => prefetch(x.as_ptr().wrapping_add(start), len),
-                ElementsView::F16(x) => prefetch(x.as_ptr().wrapping_add(start), len),
+                ElementsView::F32(x) => prefetch_first(x.as_ptr().wrapping_add(start), len),
+                ElementsView::Bf16(x) => prefetch_first(x.as_ptr().wrapping_add(start), len),
+                ElementsView::F16(x) => prefetch_first(x.as_ptr().wrapping_add(start), len),
             }
         }
+    }
+
+    /// Elements from one head to the next and from one slot to the next, where these are constant.
+    pub(crate) fn strides(&self) -> Option<(usize, usize)> {
+        let Placed { arrangement, tokens } = self.placed;
+        tokens.is_none().then_some((arrangement.head_stride, arrangement.token_stride))
     }
 
     /// Where the row begins in `data`; see [`Placed::start`].

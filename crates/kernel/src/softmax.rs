@@ -65,7 +65,7 @@ pub(crate) fn largest<S: Simd>(simd: S, row: &mut [S::f32s], (hull, seen): (Span
     row[..first].fill(hidden);
     row[last..].fill(hidden);
     let row = &mut row[first..last];
-    hide_edges(simd, row, seen);
+    hide_edges(simd, row, seen, f32::NEG_INFINITY);
     // Four chains: one would wait for each comparison.
     let mut tops = [row[0]; 4];
     let (quads, rest) = row.as_chunks::<4>();
@@ -108,11 +108,11 @@ pub(crate) fn weigh<S: Simd>(simd: S, row: &mut [S::f32s], m: f32, z: &mut S::f3
     *z = sum;
 }
 
-/// Writes `-inf` over the unseen lanes of the first and the last vector.
+/// Writes `filler` over the unseen lanes of the first and the last vector.
 #[inline(always)]
-fn hide_edges<S: Simd>(simd: S, row: &mut [S::f32s], seen: Span) {
+pub(crate) fn hide_edges<S: Simd>(simd: S, row: &mut [S::f32s], seen: Span, filler: f32) {
     let lanes = S::F32_LANES;
-    let hidden = simd.splat_f32s(f32::NEG_INFINITY);
+    let hidden = simd.splat_f32s(filler);
     let (start, end) = (seen.start % lanes, seen.end % lanes);
     if start != 0
         && let Some(edge) = row.first_mut()

@@ -4,6 +4,7 @@
 //! is computed in them.
 
 use crate::KernelError;
+use crate::decode;
 use crate::geometry::Span;
 use crate::isa::ROWS_OF_32 as MAX_ROWS;
 use crate::problem::MAX_HEAD_DIM;
@@ -104,6 +105,7 @@ impl Scratch {
 #[derive(Default)]
 pub(crate) struct Shelf {
     scratch: Mutex<Vec<Scratch>>,
+    decode: Mutex<Vec<decode::Scratch>>,
     packed: Mutex<Vec<Floats>>,
 }
 
@@ -120,6 +122,14 @@ impl Shelf {
         let result = body(&mut scratch);
         put(&self.scratch, scratch);
         Ok(result)
+    }
+
+    /// Runs `body` with a scratch for an item of the decode shape.
+    pub(crate) fn with_decode<T>(&self, body: impl FnOnce(&mut decode::Scratch) -> T) -> T {
+        let mut scratch = take(&self.decode).unwrap_or_default();
+        let result = body(&mut scratch);
+        put(&self.decode, scratch);
+        result
     }
 
     /// Runs `body` with a buffer of `len` floats of its own, whose content is arbitrary.

@@ -113,12 +113,21 @@ fn progress_moves_and_stops() {
     let steps = AtomicUsize::new(1000);
     let fuse = Fuse(steps);
     Attempt::good().run(&fuse).unwrap();
+    // Few rows: one split of one key head.
+    assert_eq!(1000 - fuse.0.load(Ordering::Relaxed), 1);
+    let many = || {
+        let (rows, state) = (9, Partial::identity(shape(2, 1, 4), 9).unwrap());
+        Attempt { q: 72, rows, intervals: vec![slots(0, 5); 9], state, ..Attempt::good() }
+    };
+    let fuse = Fuse(AtomicUsize::new(1000));
+    many().run(&fuse).unwrap();
     // One packed chunk, two heads of one tile.
     assert_eq!(1000 - fuse.0.load(Ordering::Relaxed), 3);
     for units in 0..3 {
-        let fuse = Fuse(AtomicUsize::new(units));
-        assert_eq!(Attempt::good().run(&fuse), Err(KernelError::Interrupted));
+        assert_eq!(many().run(&Fuse(AtomicUsize::new(units))), Err(KernelError::Interrupted));
     }
+    let blown = Attempt::good().run(&Fuse(AtomicUsize::new(0)));
+    assert_eq!(blown, Err(KernelError::Interrupted));
 }
 
 #[test]

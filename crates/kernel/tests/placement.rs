@@ -108,9 +108,15 @@ fn run_spread(case: &Case, kernel: &Kernel, queries: DType, arrange: Arrange) ->
 #[test]
 fn where_rows_lie_changes_no_bit() {
     for dtype in [DType::F32, DType::Bf16, DType::F16] {
-        for (heads, seen) in [(shape(4, 2, 20), Seen::Random), (shape(1, 1, 64), Seen::Causal)] {
+        // The last two are decode shapes, with rows of whole and of broken vectors.
+        for (heads, rows, seen) in [
+            (shape(4, 2, 20), 110, Seen::Random),
+            (shape(1, 1, 64), 110, Seen::Causal),
+            (shape(4, 2, 64), 3, Seen::Random),
+            (shape(2, 2, 20), 1, Seen::Full),
+        ] {
             for queries in [DType::F32, DType::Bf16, DType::F16] {
-                let mut case = Case::new(heads, (110, 600), seen, dtype, 71);
+                let mut case = Case::new(heads, (rows, 600), seen, dtype, 71);
                 if queries != DType::F16 {
                     // A wild query, which takes the careful path; f16 has none.
                     case.q[3] = 2e13;

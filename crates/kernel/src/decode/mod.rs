@@ -1,0 +1,163 @@
+//! The decode shape: a few query rows against a long block, bound by the speed of memory.
+//!
+//! Keys and values are read once, as they lie, by all queries of a key head's group together. The
+//! slots are cut into splits, counted from the block's slot 0; each split of each key head gives a
+//! state of its own, and these are merged in the order of slots, so that threads change no bit:
+//! `m' = max(ma, mb)`, `z' = za 2^(ma - m') + zb 2^(mb - m')`, the same for `y`.
+
+mod fold;
+mod rows;
+mod scratch;
+mod stored;
+
+pub(crate) use scratch::Scratch;
+
+use crate::geometry::seen_tiles;
+use crate::pack::widen;
+use crate::state::{Cells, StateMut};
+use crate::{Kernel, KernelError, Problem, Work};
+use fold::Item;
+use pulp::{Simd, WithSimd};
+use ringattn_core::{AttentionShape, Interval, Log2, Progress, Slot};
+
+/// Keys of a split, whole chunks: their states are small beside them (one part in 2048 of f32 keys
+/// and values per query), and some hundred of them share a long block evenly among the threads.
+const SPLIT: usize = 1024;
+
+/// The most query rows that come here.
+const ROWS: usize = 8;
+/// The most queries of one key head that come here: where there are more, the packed path is faster.
+const QUERIES: usize = 64;
+
+/// The most queries of one item: their rows stay in the second cache.
+const TOGETHER: usize = 128;
+
+/// Whether work of this size belongs here.
+pub(crate) fn suits(shape: AttentionShape, rows: usize) -> bool {
+    rows <= ROWS && rows * shape.group() <= QUERIES
+}
+
+/// Folds validated work into `state`.
+pub(crate) fn absorb(
+    kernel: &Kernel,
+    problem: &Problem,
+    work: &Work<'_>,
+    state: StateMut<'_>,
+    progress: &dyn Progress,
+) -> Result<(), KernelError> {
+    let call = Call { problem, work };
+    let seen = seen_tiles(work.intervals, work.block.rows(), SPLIT);
+    let splits: Vec<usize> = (0..seen.len()).filter(|&split| seen[split]).collect();
+    let heads = problem.shape.key_heads();
+    let len = call.queries() * call.state_len();
+    if splits.is_empty() || len == 0 {
+        return Ok(());
+    }
+    let all = len.saturating_mul(splits.len()).saturating_mul(heads);
+    kernel.shelf.with_packed(all, |states| {
+        // Heads lie beside each other in a token, so one item takes as many as leaves the threads
+        // enough items. Heads never meet in a sum, so this changes no result.
+        let share = heads * splits.len() / (4 * kernel.threads());
+        let together = share.min(TOGETHER / call.queries()).clamp(1, heads);
+        let mut items = Vec::new();
+        for (&split, states) in splits.iter().zip(states.chunks_exact_mut(heads * len)) {
+            let slots = split * SPLIT..work.block.rows().min((split + 1) * SPLIT);
+            for (index, out) in states.chunks_mut(together * len).enumerate() {
+                let first = index * together;
+                items.push((first..heads.min(first + together), slots.clone(), out));
+            }
+        }
+        kernel.each(items, |(heads, slots, out)| {
+            kernel.shelf.with_decode(|scratch| {
+                kernel.run(Item { call: &call, heads, slots, out, scratch })
+            })??;
+            Ok(progress.advance()?)
+        })?;
+        let cells = Cells::new(state);
+        let merges =
+            (0..heads).flat_map(|head| (0..call.queries()).map(move |query| (head, query)));
+        kernel.each(merges.collect(), |(head, query)| {
+            let first = head * len + query * call.state_len();
+            let states = states[first..].chunks(heads * len).map(|part| &part[..call.state_len()]);
+            kernel.run(Merge { call: &call, cells: &cells, at: (head, query), states })
+        })
+    })
+}
+
+/// What all items of one call share. Queries of a key head are counted through its group: all rows of
+/// its first query head, all rows of its second, and so on.
+struct Call<'a> {
+    problem: &'a Problem,
+    work: &'a Work<'a>,
+}
+
+impl Call<'_> {
+    fn head_dim(&self) -> usize {
+        self.problem.shape.head_dim()
+    }
+
+    /// Queries of one key head.
+    fn queries(&self) -> usize {
+        self.work.queries.len() * self.problem.shape.group()
+    }
+
+    /// Floats of a query's state in a split.
+    fn state_len(&self) -> usize {
+        self.head_dim() + 2
+    }
+
+    /// Query head and row of a key head's query.
+    fn place(&self, key_head: usize, query: usize) -> (usize, usize) {
+        let rows = self.work.queries.len();
+        (key_head * self.problem.shape.group() + query / rows, query % rows)
+    }
+
+    /// The slots that a query sees, in any head.
+    fn interval(&self, query: usize) -> Interval<Slot> {
+        self.work.intervals[query % self.work.queries.len()]
+    }
+
+    /// Copies the elements of a query as f32.
+    fn query(&self, key_head: usize, query: usize, to: &mut [f32]) {
+        let ((head, row), queries) = (self.place(key_head, query), &self.work.queries);
+        widen(queries.data, queries.start(head, row), to);
+    }
+}
+
+/// Merges the states of a query, in order of slots, into its cell.
+struct Merge<'a, I> {
+    call: &'a Call<'a>,
+    cells: &'a Cells<'a>,
+    /// Key head and query.
+    at: (usize, usize),
+    states: I,
+}
+
+impl<'a, I: Iterator<Item = &'a [f32]>> WithSimd for Merge<'a, I> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let (head, row) = self.call.place(self.at.0, self.at.1);
+        // SAFETY: each head and row is one merge's, and the cell dies with it.
+        let cell = unsafe { self.cells.cell(head, row) };
+        for state in self.states {
+            let (m, z, y) = (Log2(state[0]), state[1], &state[2..]);
+            if z == 0.0 && m == Log2::NEG_INFINITY {
+                continue;
+            }
+            let top = if m.0 > cell.m.0 { m } else { *cell.m };
+            let (mine, theirs) = (weight(*cell.m, top), weight(m, top));
+            *cell.m = top;
+            *cell.z = *cell.z * mine + z * theirs;
+            for (sum, &term) in cell.y.iter_mut().zip(y) {
+                *sum = *sum * mine + term * theirs;
+            }
+        }
+    }
+}
+
+/// `2^(from - to)`, 0 for an empty state.
+fn weight(from: Log2, to: Log2) -> f32 {
+    if from == Log2::NEG_INFINITY { 0.0 } else { (from.0 - to.0).exp2() }
+}
