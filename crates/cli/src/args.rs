@@ -9,9 +9,10 @@ use crate::console::{self, Chatter};
 use crate::failure::{Failure, UsageError};
 use clap::error::ErrorKind;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+use ringattn::bench::BenchSize;
 use ringattn::core::DType;
 use ringattn::engine::NonFinite;
-use ringattn::engine::cpu::Affinity;
+use ringattn::engine::cpu::{Affinity, Isa};
 use ringattn::plan::LayoutKind;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -33,6 +34,7 @@ const EXIT_CODES: &str = "Exit codes: 0 ok, 2 usage or shape, 3 input file, 4 pe
 pub(crate) enum Command {
     Score(ScoreArgs),
     Attend(AttendArgs),
+    Bench(BenchArgs),
 }
 
 /// Per-token log-probabilities and perplexity of a document.
@@ -96,6 +98,54 @@ const ATTEND_EXAMPLE: &str = "Example:
 
 A safetensors file may also hold q_positions and k_positions (integers, one per token): global
 positions, which q and k of different lengths need.";
+
+/// Kernel and ring speeds, beside the limits of this machine measured in the same run.
+#[derive(Debug, Args)]
+#[command(after_help = BENCH_EXAMPLE)]
+pub(crate) struct BenchArgs {
+    /// Measure only the rows that tell most, in less than 20 seconds
+    #[arg(long)]
+    quick: bool,
+    /// Write the figures as JSON; `-` writes them to stdout, and the table to stderr
+    #[arg(long, value_name = "FIGURES.json")]
+    pub(crate) json: Option<PathBuf>,
+    /// Measure only rows whose text contains this
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub(crate) filter: String,
+    /// The instruction set [default: the fastest that the processor has]
+    #[arg(long)]
+    pub(crate) isa: Option<IsaName>,
+    /// Threads of the rows that use several [default: all cores]
+    #[arg(long, value_name = "T", value_parser = number::threads, allow_negative_numbers = true)]
+    pub(crate) threads: Option<usize>,
+    /// Ranks of the ring that is compared with one rank
+    #[arg(long, value_name = "P", default_value = "4", value_parser = number::ranks, allow_negative_numbers = true)]
+    pub(crate) ranks: u32,
+    /// No progress bar, and no table when the figures go to stdout
+    #[arg(long)]
+    quiet: bool,
+}
+
+const BENCH_EXAMPLE: &str = "Example:
+  ringattn bench --quick --json figures.json
+  ringattn bench --filter 'forward f32 heads=1/1 d=128' --isa avx2
+
+The best of several rounds counts. A row is compared with as many threads that do nothing but
+multiply and add, or read memory. A ring's speed is per second of processor time, all ranks together.
+The text of a row is, for instance:
+  decode bf16 heads=8/2 d=128 L=131072 full threads=1 ranks=1";
+
+impl BenchArgs {
+    /// How much is measured.
+    pub(crate) fn size(&self) -> BenchSize {
+        if self.quick { BenchSize::Quick } else { BenchSize::Full }
+    }
+
+    /// How much is said on stderr.
+    pub(crate) fn chatter(&self) -> Chatter {
+        if self.quiet { Chatter::Quiet } else { Chatter::Shown }
+    }
+}
 
 /// How to run.
 #[derive(Debug, Args)]
@@ -201,6 +251,26 @@ impl LayoutName {
     }
 }
 
+/// The instruction sets by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum IsaName {
+    Avx512,
+    Avx2,
+    Neon,
+    Scalar,
+}
+
+impl IsaName {
+    pub(crate) fn isa(self) -> Isa {
+        match self {
+            Self::Avx512 => Isa::Avx512,
+            Self::Avx2 => Isa::Avx2,
+            Self::Neon => Isa::Neon,
+            Self::Scalar => Isa::Scalar,
+        }
+    }
+}
+
 /// Where ranks run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Engine {
@@ -225,7 +295,7 @@ impl NoCommand {
         match self.0.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Ok(console::result(&text)?),
             ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-                let message = "no command is given, expected score or attend".to_owned();
+                let message = "no command is given, expected score, attend or bench".to_owned();
                 let help = "Usage: ringattn <COMMAND>; for more information, try --help".to_owned();
                 Err(UsageError::Arguments { message, help }.into())
             }

@@ -1,6 +1,7 @@
 //! One module per command, and what they share: outputs that appear together or not at all.
 
 mod attend;
+mod bench;
 mod score;
 
 use crate::args::Command;
@@ -18,6 +19,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         match command {
             Command::Score(args) => score::run(&args, &session),
             Command::Attend(args) => attend::run(&args, &session),
+            Command::Bench(args) => bench::run(&args, &session),
         }
     });
     drop(discard);

@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::output::OutputError;
 use std::any::Any;
-use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 
 /// Whether notes, warnings and the progress bar are shown. Errors always are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +46,22 @@ pub(crate) fn result(text: &str) -> Result<(), OutputError> {
     stdout_outcome(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
 }
 
+/// Lets `write` write to stdout until it ends or nobody reads any more.
+///
+/// # Errors
+/// When stdout cannot be written.
+pub(crate) fn stream(
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), OutputError> {
+    let mut stdout = BufWriter::new(io::stdout().lock());
+    let written = write(&mut stdout).and_then(|()| stdout.flush());
+    // What is left in the buffers has no reader or no place; it must not be tried again.
+    let _ = stdout.into_parts();
+    stdout_outcome(written)
+}
+
 /// What a write to stdout means: no error when its reader has left.
-pub(crate) fn stdout_outcome(written: io::Result<()>) -> Result<(), OutputError> {
+fn stdout_outcome(written: io::Result<()>) -> Result<(), OutputError> {
     match written {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         Err(source) => Err(OutputError::Write { file: "stdout".to_owned(), source }),

@@ -8,6 +8,7 @@ mod args;
 mod commands;
 mod console;
 mod failure;
+mod figures;
 mod input;
 mod output;
 mod progress;

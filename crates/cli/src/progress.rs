@@ -1,4 +1,4 @@
-//! A bar on stderr that shows how far a run is, with tokens/s and the time left.
+//! A bar on stderr that shows how far a run is, with the time left and, where it has tokens, tokens/s.
 
 use crate::console::Chatter;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -19,8 +19,8 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Shows how far `meter` is in a run over `tokens` tokens.
-    pub(crate) fn show(meter: &Arc<Meter>, tokens: u64, chatter: Chatter) -> Self {
+    /// Shows how far `meter` is in a run, which may be one over so many `tokens`.
+    pub(crate) fn show(meter: &Arc<Meter>, tokens: Option<u64>, chatter: Chatter) -> Self {
         if chatter == Chatter::Quiet || !std::io::stderr().is_terminal() {
             return Self { running: None };
         }
@@ -32,7 +32,7 @@ impl Progress {
             while ended.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
                 let (done, total) = meter.read();
                 if total > 0 {
-                    let fraction = done as f64 / total as f64;
+                    let fraction = (done as f64 / total as f64).min(1.0);
                     bar.set_position((fraction * STEPS as f64) as u64);
                     bar.set_message(rate(fraction, tokens, start.elapsed()));
                 }
@@ -62,15 +62,18 @@ fn bar() -> ProgressBar {
     bar
 }
 
-/// Speed and time left when a `fraction` of the run took `elapsed`.
-fn rate(fraction: f64, tokens: u64, elapsed: Duration) -> String {
+/// Time left, and the speed, when a `fraction` of the run took `elapsed`.
+fn rate(fraction: f64, tokens: Option<u64>, elapsed: Duration) -> String {
     if fraction <= 0.0 {
         return String::new();
     }
     let seconds = elapsed.as_secs_f64();
-    let speed = tokens as f64 * fraction / seconds;
     let left = (seconds * (1.0 - fraction) / fraction).max(0.0).round() as u64;
-    format!("{speed:.0} tokens/s, {}:{:02} left", left / 60, left % 60)
+    let left = format!("{}:{:02} left", left / 60, left % 60);
+    match tokens {
+        Some(tokens) => format!("{:.0} tokens/s, {left}", tokens as f64 * fraction / seconds),
+        None => left,
+    }
 }
 
 #[cfg(test)]
@@ -79,7 +82,8 @@ mod tests {
 
     #[test]
     fn speed_and_time_left_follow_from_the_fraction() {
-        assert_eq!(rate(0.0, 100, Duration::from_secs(1)), "");
-        assert_eq!(rate(0.25, 1000, Duration::from_secs(50)), "5 tokens/s, 2:30 left");
+        assert_eq!(rate(0.0, Some(100), Duration::from_secs(1)), "");
+        assert_eq!(rate(0.25, Some(1000), Duration::from_secs(50)), "5 tokens/s, 2:30 left");
+        assert_eq!(rate(1.0, None, Duration::from_secs(50)), "0:00 left");
     }
 }

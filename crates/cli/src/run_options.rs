@@ -18,7 +18,7 @@ pub(crate) fn run_options(args: &RunArgs, interrupts: &Interrupts) -> Result<Run
     }
     // A layout that cannot be is known before any file is read.
     Layout::new(args.layout.kind(), args.block, 1, args.ranks).map_err(ringattn::Error::from)?;
-    let mut options = RunOptions::new(args.ranks);
+    let mut options = watched(args.ranks, interrupts);
     options.threads = args.threads;
     options.affinity = args.affinity();
     options.layout = args.layout.kind();
@@ -28,12 +28,18 @@ pub(crate) fn run_options(args: &RunArgs, interrupts: &Interrupts) -> Result<Run
     }
     options.memory_limit = args.memory_limit;
     options.non_finite = args.non_finite();
+    Ok(options)
+}
+
+/// A run of `ranks` ranks, stopped by `interrupts`, everything else at its default.
+pub(crate) fn watched(ranks: u32, interrupts: &Interrupts) -> RunOptions {
+    let mut options = RunOptions::new(ranks);
     options.stop = interrupts.stop.clone();
     let interrupts = interrupts.clone();
     options.on_stuck = Some(Arc::new(move |cause: &CommError, ranks: &[Rank]| {
         leave_stuck_ranks(&interrupts, cause, ranks);
     }));
-    Ok(options)
+    options
 }
 
 /// Ranks that do not end although the run has: nothing but the end of the process helps.

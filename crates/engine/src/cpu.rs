@@ -10,7 +10,7 @@ pub use block::CpuBlock;
 pub use device::{Affinity, Device};
 pub use ringattn_kernel::{
     Arrangement, BusyTime, Isa, Kernel, KernelError, OutputRows, Pinning, Team, TeamError, dense,
-    pointwise, thread_cpu_time,
+    limits, pointwise, thread_cpu_time,
 };
 pub use rows::SharedRows;
 pub use state::{CpuOutput, CpuState};

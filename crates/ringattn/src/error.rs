@@ -1,8 +1,11 @@
 //! Everything that can end a command, and the kind by which a program decides what to do.
 
+use crate::bench::BenchError;
+use crate::tensor::TensorError;
 use ringattn_comm::{CommError, RunError};
 use ringattn_core::{MaskError, OutOfMemory, ShapeError};
 use ringattn_engine::EngineError;
+use ringattn_engine::cpu::dense::DenseError;
 use ringattn_engine::cpu::{KernelError, TeamError};
 use ringattn_model::{DensePassError, ModelError, ScoreError};
 use ringattn_plan::{LayoutError, PlanError};
@@ -91,6 +94,12 @@ pub enum Error {
     /// The output could not be shared out among the ranks.
     #[error(transparent)]
     Output(#[from] KernelError),
+    /// Bytes that do not hold the tensor they are said to hold.
+    #[error(transparent)]
+    Tensor(#[from] TensorError),
+    /// The machine could not be measured.
+    #[error(transparent)]
+    Bench(#[from] BenchError),
     /// Attention failed on a rank.
     #[error(transparent)]
     Attend(#[from] RunError<AttendError>),
@@ -145,11 +154,13 @@ impl Error {
             | Self::Plan(_)
             | Self::KeyPositions { .. }
             | Self::Position { .. }
-            | Self::Scale { .. } => ErrorKind::Usage,
+            | Self::Scale { .. }
+            | Self::Tensor(_) => ErrorKind::Usage,
             Self::NoTokens | Self::Vocabulary { .. } => ErrorKind::Input,
             Self::Model(error) => model_kind(error),
             Self::MemoryLimit { .. } | Self::OutOfMemory(_) => ErrorKind::Memory,
             Self::Output(error) => kernel_kind(error),
+            Self::Bench(error) => bench_kind(error),
             Self::Attend(error) => run_kind(error, attend_kind),
             Self::Score(error) => run_kind(error, score_kind),
         }
@@ -196,6 +207,18 @@ fn score_kind(error: &ScoreError) -> ErrorKind {
         ScoreError::Vocabulary { .. } => ErrorKind::Input,
         ScoreError::NonFinite { .. } => ErrorKind::NonFinite,
         ScoreError::Dense(DensePassError::Dense(_)) => ErrorKind::Integrity,
+    }
+}
+
+fn bench_kind(error: &BenchError) -> ErrorKind {
+    match error {
+        BenchError::NoRow { .. } => ErrorKind::Usage,
+        BenchError::Kernel(error) => kernel_kind(error),
+        BenchError::Dense(DenseError::OutOfMemory(_)) | BenchError::OutOfMemory(_) => {
+            ErrorKind::Memory
+        }
+        BenchError::Dense(_) => ErrorKind::Integrity,
+        BenchError::Stopped(_) => ErrorKind::Stopped,
     }
 }
 

@@ -1,4 +1,7 @@
-//! The machine that a run is on: its name, its cores, and the memory of this process.
+//! The machine that a run is on: its name, its cores, and the time and memory of this process.
+
+use rustix::time::{ClockId, clock_gettime};
+use std::time::Duration;
 
 /// The machine's name.
 pub(crate) fn name() -> String {
@@ -8,6 +11,13 @@ pub(crate) fn name() -> String {
 /// Cores that this process may use, at least 1.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Processor time that all threads of this process have used so far.
+pub(crate) fn process_cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    // The clock counts up from the process's start: neither part is negative.
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
 /// Most bytes of memory that this process has had resident so far; `None` where the system does not

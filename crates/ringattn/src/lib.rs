@@ -3,7 +3,8 @@
 //! The sequence is sharded over the ranks of a ring; K,V blocks circulate and are folded into an
 //! online softmax. The result equals dense attention, and every run proves its memory and traffic
 //! against the plan. [`attend`] computes one attention over given tensors, [`score`] the
-//! log-probabilities of a document under a model; both return a [`Report`].
+//! log-probabilities of a document under a model; both return a [`Report`]. [`bench::bench`] says
+//! how fast the machine is.
 //!
 //! This crate is the public interface; the crates below it are re-exported as [`core`], [`plan`],
 //! [`comm`], [`engine`] and [`model`].
@@ -15,6 +16,8 @@ pub use ringattn_core as core;
 pub use ringattn_engine as engine;
 pub use ringattn_model as model;
 pub use ringattn_plan as plan;
+
+pub mod bench;
 
 mod attend;
 mod error;

@@ -24,7 +24,7 @@ pub(super) fn run(args: &AttendArgs, session: &Session) -> Result<(), Failure> {
     let input = attend_input(args, &tensors, &files)?;
     let mut outputs = AttendFiles::open(args, session, &files)?;
 
-    let progress = Progress::show(&options.meter, input.queries.tokens(), chatter);
+    let progress = Progress::show(&options.meter, Some(input.queries.tokens()), chatter);
     let attended = ringattn::attend(&input, &options);
     drop(progress);
     let (output, run_report) = attended.map_err(|error| session.interrupts.failure(error))?;
@@ -38,7 +38,7 @@ pub(super) fn run(args: &AttendArgs, session: &Session) -> Result<(), Failure> {
         TensorFiles::Npy { out: file, lse } => out.write_npy(file, lse)?,
     }
     if let Some(file) = &mut outputs.report {
-        report::write(file, &run_report)?;
+        file.write(|file| report::write(file, &run_report))?;
     }
     let mut summary = Summary::of_attend(&run_report);
     let files = outputs.files();

@@ -6,13 +6,11 @@ use crate::console::{self, Chatter};
 use crate::failure::Failure;
 use crate::input::mapped::MappedFile;
 use crate::input::{text, tokens};
-use crate::output::{OutputError, report, scores};
+use crate::output::{report, scores};
 use crate::progress::Progress;
 use crate::run_options::run_options;
 use crate::summary::Summary;
-use ringattn::ScoreOutput;
 use ringattn::model::Model;
-use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
 pub(super) fn run(args: &ScoreArgs, session: &Session) -> Result<(), Failure> {
@@ -33,7 +31,7 @@ pub(super) fn run(args: &ScoreArgs, session: &Session) -> Result<(), Failure> {
     ids.truncate(args.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX));
     session.interrupts.check()?;
     warn_beyond_training(&model, ids.len(), chatter);
-    let progress = Progress::show(&options.meter, ids.len() as u64, chatter);
+    let progress = Progress::show(&options.meter, Some(ids.len() as u64), chatter);
     let scored = ringattn::score(&model, &ids, &options);
     drop(progress);
     let (output, run_report) = scored.map_err(|error| session.interrupts.failure(error))?;
@@ -43,7 +41,7 @@ pub(super) fn run(args: &ScoreArgs, session: &Session) -> Result<(), Failure> {
         file.write(|file| scores::write(file, &output.scores))?;
     }
     if let Some(file) = &mut report_file {
-        report::write(file, &run_report)?;
+        file.write(|file| report::write(file, &run_report))?;
     }
     let mut summary = Summary::of_score(&output, &run_report);
     for (label, file) in [("scores", &scores_file), ("report", &report_file)] {
@@ -55,7 +53,7 @@ pub(super) fn run(args: &ScoreArgs, session: &Session) -> Result<(), Failure> {
     if !to_stdout {
         return session.commit(files, || console::result(&summary.text()));
     }
-    session.commit(files, || stream(&output))?;
+    session.commit(files, || console::stream(|stdout| scores::write(stdout, &output.scores)))?;
     chatter.text(&summary.text());
     Ok(())
 }
@@ -70,15 +68,6 @@ fn warn_beyond_training(model: &Model, len: usize, chatter: Chatter) {
              them mean little"
         ));
     }
-}
-
-/// Writes the scores to stdout until they end or nobody reads them any more.
-fn stream(output: &ScoreOutput) -> Result<(), OutputError> {
-    let mut stdout = BufWriter::new(io::stdout().lock());
-    let written = scores::write(&mut stdout, &output.scores).and_then(|()| stdout.flush());
-    // What is left in the buffers has no reader or no place; it must not be tried again.
-    let _ = stdout.into_parts();
-    console::stdout_outcome(written)
 }
 
 /// The file of the document, and the ids when it holds them.

@@ -1,17 +1,10 @@
-//! The report as a JSON file.
+//! Reports and figures as JSON.
 
-use super::{OutputError, Staged};
-use ringattn::Report;
 use serde::Serialize;
-use std::io;
+use std::io::{self, Write};
 
 /// Writes `report`; a number that is not finite becomes null.
-pub(crate) fn write<R: Serialize>(
-    file: &mut Staged,
-    report: &Report<R>,
-) -> Result<(), OutputError> {
-    file.write(|file| {
-        serde_json::to_writer_pretty(&mut *file, report).map_err(io::Error::from)?;
-        file.write_all(b"\n")
-    })
+pub(crate) fn write(file: &mut dyn Write, report: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *file, report).map_err(io::Error::from)?;
+    file.write_all(b"\n")
 }
