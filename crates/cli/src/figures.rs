@@ -73,9 +73,7 @@ fn limits(report: &BenchReport) -> impl Iterator<Item = [String; COLUMNS]> {
         cells[0] = "limit".to_owned();
         cells[6] = limit.threads.to_string();
         cells[8] = format!("{:.1}", limit.peak_gflops);
-        if limit.read_gb_s > 0.0 {
-            cells[9] = format!("{:.1}", limit.read_gb_s);
-        }
+        cells[9] = limit.read_gb_s.map_or(String::new(), |speed| format!("{speed:.1}"));
         cells
     })
 }

@@ -9,19 +9,27 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use support::{Sandbox, Tensor, command, safetensors};
 
+/// What is in the output before the command runs.
+const OLD: &str = "old output";
+
 fn kill(signal: &str, pid: u32) {
     let killed = Command::new("sh").args(["-c", &format!("kill -{signal} {pid}")]).status();
     assert!(killed.unwrap().success());
 }
 
-/// Starts a run of minutes, sends the signals, and checks that it ends with `code`.
+/// Starts an `attend` of minutes, sends the signals, and checks that it ends with `code`.
 fn stopped_by(signals: &[&str], code: i32) {
     let sandbox = Sandbox::new();
     let tensor = |seed| Tensor::random(&[1, 400_000, 8], seed);
     let file = safetensors(&[("q", &tensor(1)), ("k", &tensor(2)), ("v", &tensor(3))]);
-    let (input, out) = (sandbox.write("in", file), sandbox.write("out", "old output"));
+    let (input, out) = (sandbox.write("in", file), sandbox.write("out", OLD));
     let args = ["attend", &input, "--out", &out, "--mask", "full", "--ranks", "2"];
-    let mut child = command(&args).spawn().unwrap();
+    ends(&args, &sandbox, signals, code);
+}
+
+/// Starts the command, which writes to `out`, sends the signals, and checks that it ends with `code`.
+fn ends(args: &[&str], sandbox: &Sandbox, signals: &[&str], code: i32) {
+    let mut child = command(args).spawn().unwrap();
     let start = Instant::now();
     while sandbox.leftovers().is_empty() {
         assert!(start.elapsed() < Duration::from_secs(20), "no temporary file appears");
@@ -44,7 +52,7 @@ fn stopped_by(signals: &[&str], code: i32) {
     assert!(stderr.starts_with("error: stopped by SIG"), "{stderr}");
     // Of what was written the signal knows nothing.
     assert!(!stderr.contains("written"), "{stderr}");
-    assert_eq!(fs::read(&out).unwrap(), b"old output");
+    assert_eq!(fs::read_to_string(sandbox.path("out")).unwrap(), OLD);
     assert_eq!(sandbox.leftovers(), Vec::<String>::new());
 }
 
@@ -61,4 +69,11 @@ fn sigterm() {
 #[test]
 fn twice() {
     stopped_by(&["INT", "INT"], 130);
+}
+
+#[test]
+fn bench() {
+    let sandbox = Sandbox::new();
+    let out = sandbox.write("out", OLD);
+    ends(&["bench", "--json", &out], &sandbox, &["INT"], 130);
 }

@@ -152,16 +152,16 @@ pub fn bench(options: &BenchOptions, run: &RunOptions) -> Result<BenchReport, Er
     let mut limits = Limits::new(run.isa, &rows);
     let rounds = rounds::measure(&mut rows, &mut limits, options.size, run)?;
     rows.iter().for_each(|row| limits.include(row));
-    let one = limits.of(1);
+    let all = limits.all();
     Ok(BenchReport {
         machine: machine::describe(run.isa),
         commit: options.commit.clone(),
         isa: run.isa.to_string(),
-        peak_gflops: one.peak_gflops,
-        read_gb_s: one.read_gb_s,
+        peak_gflops: all[0].peak_gflops,
+        read_gb_s: all[0].read_gb_s.unwrap_or_default(),
         rounds,
         rows: rows.iter().map(|row| finished(row, &rows, &limits)).collect(),
-        limits: limits.all(),
+        limits: all.to_vec(),
     })
 }
 

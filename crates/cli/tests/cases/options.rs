@@ -45,6 +45,18 @@ pub(crate) fn add(table: &mut Table<'_>) {
     ] {
         table.add(&format!("attend IN --out OUT --mask causal {options}"), code, says);
     }
+    for (options, code, says) in [
+        ("--isa sse", 2, "avx512, avx2, neon, scalar"),
+        (if cfg!(target_arch = "aarch64") { "--isa avx2" } else { "--isa neon" }, 2, "has no"),
+        ("--threads 0", 2, "1 to 1024"),
+        ("--ranks 1025", 2, "1 to 1024"),
+        ("--filter nothing-of-the-kind", 2, "an example is \"forward f32"),
+        ("--quick --quick", 2, "cannot be used multiple times"),
+        ("--mask full", 2, "--mask"),
+        ("file", 2, "file"),
+    ] {
+        table.add(&format!("bench {options}"), code, says);
+    }
     for (line, says) in [
         ("", "Usage"),
         ("dance", "dance"),

@@ -42,4 +42,12 @@ pub(crate) fn add(table: &mut Table<'_>) {
     // The output is checked before hours of computing and not after them.
     let line = "attend IN --out none/out --mask full --memory-limit 1";
     table.add(line, 9, "the folder none");
+    for (json, says) in [
+        ("none/figures", "the folder none: No such file"),
+        ("a-folder", "found a folder"),
+        ("/dev/full", "a pipe, socket or device"),
+        ("read-only", "read-only"),
+    ] {
+        table.add(&format!("bench --quick --json {json}"), 9, says);
+    }
 }

@@ -67,7 +67,7 @@ pub(super) const STRIPES: u32 = 8;
 
 impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
+        f.write_str(match self {
             Self::Forward => "forward",
             Self::Decode => "decode",
             Self::Ring => "ring",
@@ -78,7 +78,7 @@ impl fmt::Display for What {
 
 impl fmt::Display for BenchMask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
+        f.write_str(match self {
             Self::Full => "full",
             Self::Causal => "causal",
             Self::CausalWindow => "causal+window",

@@ -2,7 +2,7 @@
 
 use super::BenchError;
 use super::Speed;
-use super::case::What;
+use super::case::{Case, What};
 use super::rounds::Row;
 use ringattn_engine::cpu::Isa;
 use ringattn_engine::cpu::limits::{fma_peak, read_bandwidth};
@@ -17,32 +17,34 @@ pub struct Limit {
     pub threads: usize,
     /// Multiply-adds of all threads, in 10^9 floating-point operations per second.
     pub peak_gflops: f64,
-    /// Main memory read by all threads, in 10^9 bytes per second.
-    pub read_gb_s: f64,
+    /// Main memory read by all threads, in 10^9 bytes per second, where a row is compared with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_gb_s: Option<f64>,
 }
 
 /// The best limits seen so far, by the number of threads.
 pub(super) struct Limits {
     isa: Isa,
     best: Vec<Limit>,
-    /// Numbers of threads whose bandwidth some row is compared with.
-    reading: Vec<usize>,
 }
 
 impl Limits {
-    /// The limits that `rows` need, and those of one thread.
+    /// The limits that `rows` need, and both of one thread.
     pub(super) fn new(isa: Isa, rows: &[Row]) -> Self {
-        let of = |row: &Row| row.case.threads;
-        let sorted = |mut threads: Vec<usize>| {
-            threads.sort_unstable();
-            threads.dedup();
-            threads
-        };
-        let threads = sorted(rows.iter().map(of).chain([1]).collect());
-        let decode = rows.iter().filter(|row| row.case.what == What::Decode);
-        let reading = sorted(decode.map(of).chain([1]).collect());
-        let none = |threads| Limit { threads, peak_gflops: 0.0, read_gb_s: 0.0 };
-        Self { isa, best: threads.into_iter().map(none).collect(), reading }
+        let mut best = vec![Limit { threads: 1, peak_gflops: 0.0, read_gb_s: Some(0.0) }];
+        for Case { what, threads, .. } in rows.iter().map(|row| &row.case) {
+            let reads = *what == What::Decode;
+            match best.iter_mut().find(|limit| limit.threads == *threads) {
+                Some(limit) if reads => limit.read_gb_s = Some(0.0),
+                Some(_) => (),
+                None => best.push(Limit {
+                    threads: *threads,
+                    peak_gflops: 0.0,
+                    read_gb_s: reads.then_some(0.0),
+                }),
+            }
+        }
+        Self { isa, best }
     }
 
     /// Measures each once more.
@@ -50,9 +52,8 @@ impl Limits {
         for limit in &mut self.best {
             let peak = together(limit.threads, || fma_peak(self.isa));
             limit.peak_gflops = limit.peak_gflops.max(peak / 1e9);
-            if self.reading.contains(&limit.threads) {
-                let read = read_bandwidth(self.isa, limit.threads)?;
-                limit.read_gb_s = limit.read_gb_s.max(read / 1e9);
+            if let Some(best) = &mut limit.read_gb_s {
+                *best = best.max(read_bandwidth(self.isa, limit.threads)? / 1e9);
             }
         }
         Ok(())
@@ -60,32 +61,30 @@ impl Limits {
 
     /// Raises the limit to what the row has reached.
     pub(super) fn include(&mut self, row: &Row) {
-        if let Some(limit) = self.best.iter_mut().find(|limit| limit.threads == row.case.threads) {
-            match row.speed() {
-                Speed::Gflops(speed) => limit.peak_gflops = limit.peak_gflops.max(speed),
-                Speed::GbS(speed) => limit.read_gb_s = limit.read_gb_s.max(speed),
-            }
+        let Some(limit) = self.best.iter_mut().find(|limit| limit.threads == row.case.threads)
+        else {
+            return;
+        };
+        match (row.speed(), &mut limit.read_gb_s) {
+            (Speed::GbS(speed), Some(best)) => *best = best.max(speed),
+            (Speed::GbS(_), None) => (),
+            (Speed::Gflops(speed), _) => limit.peak_gflops = limit.peak_gflops.max(speed),
         }
     }
 
-    /// The limit of so many threads; all zero for a number that was not measured.
-    pub(super) fn of(&self, threads: usize) -> Limit {
-        let found = self.best.iter().find(|limit| limit.threads == threads);
-        found.copied().unwrap_or(Limit { threads, peak_gflops: 0.0, read_gb_s: 0.0 })
+    /// All limits, that of one thread first.
+    pub(super) fn all(&self) -> &[Limit] {
+        &self.best
     }
 
-    /// All limits, the fewest threads first.
-    pub(super) fn all(self) -> Vec<Limit> {
-        self.best
-    }
-
-    /// The row's speed in percent of its limit; call [`Limits::include`] before.
+    /// The row's speed in percent of its limit, which [`Limits::include`] has seen; 0 without one.
     pub(super) fn percent(&self, row: &Row) -> f64 {
-        let limit = self.of(row.case.threads);
-        match row.speed() {
-            Speed::Gflops(speed) => 100.0 * speed / limit.peak_gflops,
-            Speed::GbS(speed) => 100.0 * speed / limit.read_gb_s,
-        }
+        let limit = self.best.iter().find(|limit| limit.threads == row.case.threads);
+        let (speed, limit) = match row.speed() {
+            Speed::Gflops(speed) => (speed, limit.map(|limit| limit.peak_gflops)),
+            Speed::GbS(speed) => (speed, limit.and_then(|limit| limit.read_gb_s)),
+        };
+        limit.filter(|&limit| limit > 0.0).map_or(0.0, |limit| 100.0 * speed / limit)
     }
 }
 

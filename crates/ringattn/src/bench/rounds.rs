@@ -12,6 +12,7 @@ use crate::host;
 use crate::options::RunOptions;
 use ringattn_core::Progress;
 use ringattn_engine::cpu::thread_cpu_time;
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 /// A case with its inputs, and the best that was seen of it.
@@ -103,12 +104,12 @@ impl Clock {
 }
 
 impl BenchSize {
-    /// The least number of rounds, and how long more are added.
-    fn rounds(self) -> (u32, Duration) {
+    /// The least and the most rounds, and how long rounds are added.
+    fn rounds(self) -> (RangeInclusive<u32>, Duration) {
         match self {
-            Self::Full => (3, Duration::from_secs(100)),
-            Self::Quick => (2, Duration::from_secs(12)),
-            Self::Smallest => (1, Duration::ZERO),
+            Self::Full => (3..=40, Duration::from_secs(100)),
+            Self::Quick => (2..=20, Duration::from_secs(12)),
+            Self::Smallest => (1..=1, Duration::ZERO),
         }
     }
 }
@@ -120,11 +121,12 @@ pub(super) fn measure(
     size: BenchSize,
     run: &RunOptions,
 ) -> Result<u32, Error> {
-    let (least, budget) = size.rounds();
+    let (counts, budget) = size.rounds();
     run.meter.start(budget.as_millis() as u64);
     let start = Instant::now();
     let (mut rounds, mut longest) = (0, Duration::ZERO);
-    while rounds < least || start.elapsed() + longest < budget {
+    while rounds < *counts.start() || (rounds < *counts.end() && start.elapsed() + longest < budget)
+    {
         let mut begun = Instant::now();
         let round = begun;
         limits.measure()?;

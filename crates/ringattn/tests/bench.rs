@@ -1,0 +1,95 @@
+//! The benchmark: the figures hold their contract, and what cannot be measured is refused.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use ringattn::bench::{BenchOptions, BenchSize, bench};
+use ringattn::engine::cpu::Isa;
+use ringattn::{Error, ErrorKind, RunOptions};
+use serde_json::Value;
+
+fn figures(filter: &str, run: &RunOptions) -> Result<Value, Error> {
+    let (size, commit) = (BenchSize::Smallest, "0123456789ab".to_owned());
+    let options = BenchOptions { size, filter: filter.to_owned(), commit };
+    bench(&options, run).map(|report| serde_json::to_value(report).unwrap())
+}
+
+fn options(isa: Isa, threads: usize) -> RunOptions {
+    RunOptions { isa, threads: Some(threads), ..RunOptions::new(3) }
+}
+
+fn positive(value: &Value) -> bool {
+    value.as_f64().is_some_and(|number| number > 0.0 && number.is_finite())
+}
+
+/// The names and values that programs outside this repository read.
+fn check_row(row: &Value) {
+    for (name, values) in [
+        ("what", &["forward", "decode", "ring", "dense"][..]),
+        ("dtype", &["f32", "bf16", "f16"]),
+        ("mask", &["full", "causal", "causal+window", "striped-shard"]),
+    ] {
+        assert!(row[name].as_str().is_some_and(|value| values.contains(&value)), "{name} in {row}");
+    }
+    for name in ["head_dim", "tokens", "threads", "ranks"] {
+        assert!(row[name].as_u64().is_some_and(|value| value > 0), "{name} in {row}");
+    }
+    let (speed, other) =
+        if row["what"] == "decode" { ("gb_s", "gflops") } else { ("gflops", "gb_s") };
+    assert!(positive(&row[speed]) && row.get(other).is_none(), "{row}");
+    let percent = row["percent_of_limit"].as_f64().unwrap();
+    assert!(percent > 0.0 && percent <= 100.0, "{row}");
+}
+
+#[test]
+fn the_figures_hold_their_contract_on_every_instruction_set() {
+    for isa in Isa::available() {
+        let report = figures("", &options(isa, 2)).unwrap();
+        assert!(report["machine"].as_str().unwrap().contains(&isa.to_string()), "{report}");
+        assert_eq!(report["commit"], "0123456789ab");
+        assert!(positive(&report["peak_gflops"]) && positive(&report["read_gb_s"]), "{report}");
+        let rows = report["rows"].as_array().unwrap();
+        rows.iter().for_each(check_row);
+        for what in ["forward", "decode", "ring", "dense"] {
+            assert!(rows.iter().any(|row| row["what"] == what), "no {what} in {report}");
+        }
+        let rings: Vec<_> = rows.iter().filter(|row| row["what"] == "ring").collect();
+        assert!(rings[0]["ranks"] == 1 && rings[0].get("cpu_vs_one_rank").is_none());
+        let (one, three) = (&rings[0]["seconds"], &rings[1]["seconds"]);
+        let ratio = three.as_f64().unwrap() / one.as_f64().unwrap();
+        assert_eq!(rings[1]["ranks"], 3);
+        assert_eq!(rings[1]["cpu_vs_one_rank"].as_f64(), Some(ratio));
+    }
+}
+
+#[test]
+fn a_percentage_compares_a_row_with_the_limit_of_its_threads() {
+    let report = figures("forward", &options(Isa::detect(), 2)).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    let several = rows.iter().filter(|row| row["threads"] == 2).count();
+    assert!(several == 1 && rows.len() == 6, "{report}");
+    for row in rows {
+        let limit = &report["limits"][usize::from(row["threads"] == 2)];
+        assert_eq!(limit["threads"], row["threads"]);
+        let expected =
+            100.0 * row["gflops"].as_f64().unwrap() / limit["peak_gflops"].as_f64().unwrap();
+        assert!((row["percent_of_limit"].as_f64().unwrap() - expected).abs() < 1e-9, "{row}");
+    }
+    // A causal row of 100 queries sees 5050 pairs, a full one 10000.
+    for (row, pairs) in rows.iter().zip([10_000.0, 5050.0]) {
+        let flops = 4.0 * 64.0 * pairs;
+        let speed = flops / row["seconds"].as_f64().unwrap() / 1e9;
+        assert!((row["gflops"].as_f64().unwrap() / speed - 1.0).abs() < 1e-9, "{row}");
+    }
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused() {
+    let run = options(Isa::Scalar, 1);
+    let error = figures("no such row", &run).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Usage);
+    assert!(error.to_string().contains("no such row"), "{error}");
+    let foreign = if cfg!(target_arch = "aarch64") { Isa::Avx2 } else { Isa::Neon };
+    assert_eq!(figures("", &options(foreign, 1)).unwrap_err().kind(), ErrorKind::Usage);
+    run.stop.stop("enough");
+    assert_eq!(figures("", &run).unwrap_err().kind(), ErrorKind::Stopped);
+}
