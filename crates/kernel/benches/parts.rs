@@ -9,10 +9,12 @@
 
 use divan::counter::{BytesCount, ItemsCount};
 use divan::{Bencher, black_box};
-use ringattn_core::{AttentionShape, DType, Elements, Interval, Partial, Slot, Unwatched};
+use ringattn_core::{
+    AttentionShape, DType, Elements, ElementsView, Interval, Partial, Slot, Unwatched,
+};
 use ringattn_kernel::dense::{Columns, PackedMatrix, Workspace, Write};
 use ringattn_kernel::pointwise::{log_sum_exp, silu_multiply};
-use ringattn_kernel::{Isa, Kernel, KeysValues, Problem, Queries, Work};
+use ringattn_kernel::{Arrangement, Isa, Kernel, KeysValues, Problem, Rows, Work};
 use ringattn_oracle::Random;
 
 fn main() {
@@ -68,12 +70,14 @@ impl Call {
     fn run(&self) -> Partial {
         let rows = self.intervals.len();
         let mut state = Partial::identity(self.problem.shape, rows).unwrap();
+        let head_dim = self.problem.shape.head_dim();
+        let tensor =
+            |data, tokens| Rows::whole(data, Arrangement::token_major(1, tokens, head_dim));
         let work = Work {
-            queries: Queries { data: &self.queries, rows },
+            queries: tensor(ElementsView::F32(&self.queries), rows),
             block: KeysValues {
-                keys: self.keys.view(),
-                values: self.values.view(),
-                rows: self.rows,
+                keys: tensor(self.keys.view(), self.rows),
+                values: tensor(self.values.view(), self.rows),
             },
             intervals: &self.intervals,
         };
@@ -108,6 +112,10 @@ fn decode(bencher: Bencher<'_, '_>, dtype: DType) {
 /// Rows and columns of the up projection of SmolLM2-135M.
 const WEIGHTS: (usize, usize) = (1536, 576);
 
+fn with_types(rows: usize) -> [(usize, DType); 2] {
+    [DType::F32, DType::Bf16].map(|dtype| (rows, dtype))
+}
+
 fn packed(dtype: DType) -> PackedMatrix {
     let normals = Random::new(2).normals(WEIGHTS.1);
     let read = |_: usize, to: &mut [f32]| to.copy_from_slice(&normals);
@@ -120,9 +128,10 @@ fn pack_weights(bencher: Bencher<'_, '_>, dtype: DType) {
     bencher.counter(BytesCount::new(bytes)).bench_local(|| packed(dtype));
 }
 
-#[divan::bench(args = [1, 12, 96, 504], consts = [false, true])]
-fn multiply<const BF16: bool>(bencher: Bencher<'_, '_>, rows: usize) {
-    let weights = packed(if BF16 { DType::Bf16 } else { DType::F32 });
+/// Rows of `x`, and the type of the weights.
+#[divan::bench(args = [1, 12, 96, 504].into_iter().flat_map(with_types))]
+fn multiply(bencher: Bencher<'_, '_>, (rows, dtype): (usize, DType)) {
+    let weights = packed(dtype);
     let (x, mut y) = (Random::new(3).normals(rows * WEIGHTS.1), vec![0.0; rows * WEIGHTS.0]);
     let mut workspace = Workspace::default();
     let flops = 2 * rows * WEIGHTS.0 * WEIGHTS.1;

@@ -54,8 +54,7 @@ impl Attention {
         let Self { backend, shape, queries, block, intervals } = self;
         let rows = intervals.len();
         let mut out = try_filled(rows * shape.query_width(), 0.0)?;
-        let mut state =
-            CpuState::empty(OutputRows::whole(&mut out, arrangement(shape, rows))?)?;
+        let mut state = CpuState::empty(OutputRows::whole(&mut out, arrangement(shape, rows))?)?;
         // This backend's work is done when the call returns.
         backend.absorb((queries, block), intervals, &mut state, progress)?;
         black_box(backend.finish(state)?);

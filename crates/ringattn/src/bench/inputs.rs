@@ -58,9 +58,8 @@ impl Inputs {
         }
         let len = rows.saturating_mul(case.kv_heads * case.head_dim);
         let arrangement = Arrangement::token_major(case.kv_heads, rows, case.head_dim);
-        let mut tensor = |seed| {
-            Ok(SharedRows::whole(self.elements(len, case.dtype, seed)?, arrangement))
-        };
+        let mut tensor =
+            |seed| Ok(SharedRows::whole(self.elements(len, case.dtype, seed)?, arrangement));
         let block = CpuBlock::new(tensor(2)?, tensor(3)?);
         self.blocks.push((case.clone(), block.clone()));
         Ok(block)
