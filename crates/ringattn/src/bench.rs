@@ -152,6 +152,7 @@ pub fn bench(options: &BenchOptions, run: &RunOptions) -> Result<BenchReport, Er
     let mut limits = Limits::new(run.isa, &rows);
     let rounds = rounds::measure(&mut rows, &mut limits, options.size, run)?;
     rows.iter().for_each(|row| limits.include(row));
+    // That of one thread is always there, and the first.
     let all = limits.all();
     Ok(BenchReport {
         machine: machine::describe(run.isa),

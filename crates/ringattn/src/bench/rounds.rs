@@ -107,8 +107,8 @@ impl BenchSize {
     /// The least and the most rounds, and how long rounds are added.
     fn rounds(self) -> (RangeInclusive<u32>, Duration) {
         match self {
-            Self::Full => (3..=40, Duration::from_secs(100)),
-            Self::Quick => (2..=20, Duration::from_secs(12)),
+            Self::Full => (3..=200, Duration::from_secs(100)),
+            Self::Quick => (2..=40, Duration::from_secs(12)),
             Self::Smallest => (1..=1, Duration::ZERO),
         }
     }
@@ -129,7 +129,7 @@ pub(super) fn measure(
     {
         let mut begun = Instant::now();
         let round = begun;
-        limits.measure()?;
+        limits.measure(rows)?;
         for row in &mut *rows {
             Watch(run).advance().map_err(BenchError::from)?;
             row.run(run)?;
