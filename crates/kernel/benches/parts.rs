@@ -12,7 +12,7 @@ use divan::{Bencher, black_box};
 use ringattn_core::{
     AttentionShape, DType, Elements, ElementsView, Interval, Partial, Slot, Unwatched,
 };
-use ringattn_kernel::dense::{Columns, PackedMatrix, Workspace, Write};
+use ringattn_kernel::dense::{Columns, PackedMatrix, StagedRows, Workspace, Write};
 use ringattn_kernel::pointwise::{log_sum_exp, silu_multiply};
 use ringattn_kernel::{Arrangement, Isa, Kernel, KeysValues, Problem, Rows, Work};
 use ringattn_oracle::Random;
@@ -133,11 +133,12 @@ fn pack_weights(bencher: Bencher<'_, '_>, dtype: DType) {
 fn multiply(bencher: Bencher<'_, '_>, (rows, dtype): (usize, DType)) {
     let weights = packed(dtype);
     let (x, mut y) = (Random::new(3).normals(rows * WEIGHTS.1), vec![0.0; rows * WEIGHTS.0]);
-    let mut workspace = Workspace::default();
+    let (mut staged, mut workspace) = (StagedRows::default(), Workspace::default());
     let flops = 2 * rows * WEIGHTS.0 * WEIGHTS.1;
     bencher.counter(ItemsCount::new(flops)).bench_local(|| {
         let target = Columns { data: &mut y, width: WEIGHTS.0, first: 0 };
-        weights.multiply(0..WEIGHTS.0, &x, (target, Write::Replace), &mut workspace).unwrap();
+        let x = staged.stage(&x, WEIGHTS.1).unwrap();
+        weights.multiply(0..WEIGHTS.0, x, (target, Write::Replace), &mut workspace).unwrap();
     });
 }
 

@@ -5,7 +5,7 @@ use super::case::Case;
 use super::inputs::Inputs;
 use ringattn_core::try_filled;
 use ringattn_engine::cpu::Isa;
-use ringattn_engine::cpu::dense::{Columns, PackedMatrix, Workspace, Write};
+use ringattn_engine::cpu::dense::{Columns, PackedMatrix, StagedRows, Workspace, Write};
 use std::hint::black_box;
 
 /// A row that is ready to run.
@@ -15,6 +15,7 @@ pub(super) struct Dense {
     x: Vec<f32>,
     /// `[tokens, out]`.
     y: Vec<f32>,
+    staged: StagedRows,
     workspace: Workspace,
 }
 
@@ -29,7 +30,8 @@ impl Dense {
         })?;
         let x = inputs.numbers(tokens * width, 5)?;
         let y = try_filled(tokens * wide, 0.0)?;
-        Ok(Self { weights, x, y, workspace: Workspace::default() })
+        let (staged, workspace) = (StagedRows::default(), Workspace::default());
+        Ok(Self { weights, x, y, staged, workspace })
     }
 
     /// Multiply-adds of a run.
@@ -40,7 +42,8 @@ impl Dense {
     pub(super) fn run(&mut self) -> Result<(), BenchError> {
         let width = self.weights.rows();
         let target = Columns { data: &mut self.y, width, first: 0 };
-        self.weights.multiply(0..width, &self.x, (target, Write::Replace), &mut self.workspace)?;
+        let x = self.staged.stage(&self.x, self.weights.cols())?;
+        self.weights.multiply(0..width, x, (target, Write::Replace), &mut self.workspace)?;
         black_box(&self.y);
         Ok(())
     }
