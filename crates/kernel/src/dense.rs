@@ -337,7 +337,7 @@ impl Target<'_> {
     ) {
         let panel = NV * S::F32_LANES;
         assert!(depth <= LINE && x.len() >= MR * LINE && weights.len() >= depth * panel);
-        let operands = (x.as_ptr(), weights.as_ptr());
+        let operands = (x.as_ptr(), (weights.as_ptr(), NV));
         if self.rows == MR && self.width == panel {
             assert!(self.y.len() >= (MR - 1) * self.ldc + panel);
             // SAFETY: `x` holds MR rows of LINE >= depth floats, `weights` depth rows of NV

@@ -47,6 +47,34 @@ pub(crate) fn exp2<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     simd.transmute_f32s_u32s(simd.add_u32s(simd.transmute_u32s_f32s(power), exponent))
 }
 
+/// A factor in two parts, so that a product is rounded once although the factor is no f32.
+#[derive(Clone, Copy)]
+pub(crate) struct Factor {
+    high: f32,
+    low: f32,
+}
+
+impl Factor {
+    pub(crate) fn new(factor: f64) -> Self {
+        let high = factor as f32;
+        Self { high, low: (factor - f64::from(high)) as f32 }
+    }
+
+    /// `to = from * factor`. A factor beyond f32 makes NaN or infinity of everything.
+    #[inline(always)]
+    pub(crate) fn multiply<S: Simd>(self, simd: S, from: &[f32], to: &mut [f32]) {
+        let (high, low) = (simd.splat_f32s(self.high), simd.splat_f32s(self.low));
+        let (vectors, tail) = S::as_simd_f32s(from);
+        let (products, rest) = S::as_mut_simd_f32s(to);
+        for (product, &x) in products.iter_mut().zip(vectors) {
+            *product = simd.mul_add_e_f32s(x, high, simd.mul_f32s(x, low));
+        }
+        for (product, &x) in rest.iter_mut().zip(tail) {
+            *product = x.mul_add(self.high, x * self.low);
+        }
+    }
+}
+
 /// The largest logit that a row sees; `-inf` when it sees none.
 ///
 /// `row` is the row of S in vectors, `hull` what the row's group sees, `seen` what the row itself

@@ -24,10 +24,10 @@ pub(crate) enum Start {
     Kept,
 }
 
-/// `MR x NV` vectors of C, `depth` steps; rows of A are `LDA` floats apart.
+/// `MR x NV` vectors of C, `depth` steps; rows of A are `LDA` floats apart, those of B `line` vectors.
 ///
 /// # Safety
-/// `a` must be readable at `i * LDA + k` for `i < MR`, `k < depth`; `b` for `depth * NV` vectors;
+/// `a` must be readable at `i * LDA + k` for `i < MR`, `k < depth`; `b` for NV vectors at `k * line`;
 /// `c`, a pointer and the floats between its rows, must be writable, and nothing else reading it, for
 /// `NV` vectors at each row.
 #[inline(always)]
@@ -35,7 +35,7 @@ pub(crate) enum Start {
 pub(crate) unsafe fn multiply<S: Simd, const MR: usize, const NV: usize, const LDA: usize>(
     simd: S,
     depth: usize,
-    (a, b): (*const f32, *const f32),
+    (a, (b, line)): (*const f32, (*const f32, usize)),
     (c, row): (*mut f32, usize),
     start: Start,
 ) {
@@ -44,14 +44,14 @@ pub(crate) unsafe fn multiply<S: Simd, const MR: usize, const NV: usize, const L
     // written without regard to alignment.
     unsafe {
         for k in 0..depth {
-            let mut line = [simd.splat_f32s(0.0); NV];
+            let mut wide = [simd.splat_f32s(0.0); NV];
             for j in 0..NV {
-                line[j] = b.cast::<S::f32s>().add(k * NV + j).read_unaligned();
+                wide[j] = b.cast::<S::f32s>().add(k * line + j).read_unaligned();
             }
             for i in 0..MR {
                 let factor = simd.splat_f32s(a.add(i * LDA + k).read());
                 for j in 0..NV {
-                    sums[i][j] = simd.mul_add_e_f32s(factor, line[j], sums[i][j]);
+                    sums[i][j] = simd.mul_add_e_f32s(factor, wide[j], sums[i][j]);
                 }
             }
         }
@@ -82,20 +82,44 @@ pub(crate) fn scores<S: Simd, const MR: usize, const NV: usize>(
     let width = NV * S::F32_LANES;
     assert!(q.len() >= MR * STRIDE && s.len() >= MR * STRIDE && head_dim <= STRIDE);
     assert!(KEY_TILE.is_multiple_of(width) && span.end <= KEY_TILE && KEY_TILE <= STRIDE);
-    let piece = head_dim.div_ceil(head_dim.div_ceil(DOT));
     for first in (span.start / width * width..span.end).step_by(width) {
         let panel = &keys[first * head_dim..(first + width) * head_dim];
-        for from in (0..head_dim).step_by(piece) {
-            let depth = piece.min(head_dim - from);
-            let start = if from == 0 { Start::Zero } else { Start::Kept };
-            // SAFETY: `q` and `s` hold `MR` rows of STRIDE floats, of which `from + depth <= head_dim`
-            // and `first + width <= KEY_TILE` are used (both asserts: `first < span.end`, and panels
-            // divide the tile); `panel` holds `head_dim * NV` vectors; `s` is borrowed mutably.
-            unsafe {
-                let (a, b) = (q.as_ptr().add(from), panel.as_ptr().add(from * width));
-                let c = (s.as_mut_ptr().add(first), STRIDE);
-                multiply::<S, MR, NV, STRIDE>(simd, depth, (a, b), c, start);
-            }
+        let s = &mut s[first..];
+        // Where the span ends or begins within the panel, half of it may do.
+        let (start, end) = (span.start.saturating_sub(first), span.end - first);
+        if NV == 2 && start >= S::F32_LANES {
+            panel_scores::<S, MR, 1>(simd, (q, head_dim), (panel, NV, 1), s);
+        } else if NV == 2 && end <= S::F32_LANES {
+            panel_scores::<S, MR, 1>(simd, (q, head_dim), (panel, NV, 0), s);
+        } else {
+            panel_scores::<S, MR, NV>(simd, (q, head_dim), (panel, NV, 0), s);
+        }
+    }
+}
+
+/// `S = Q K^T` for `NV` vectors of a panel of `line`, from vector `at` on; `s` begins at the panel.
+#[inline(always)]
+fn panel_scores<S: Simd, const MR: usize, const NV: usize>(
+    simd: S,
+    (q, head_dim): (&[f32], usize),
+    (panel, line, at): (&[f32], usize, usize),
+    s: &mut [f32],
+) {
+    let offset = at * S::F32_LANES;
+    assert!(q.len() >= (MR - 1) * STRIDE + head_dim && at + NV <= line);
+    assert!(panel.len() >= head_dim * line * S::F32_LANES);
+    assert!(s.len() >= (MR - 1) * STRIDE + offset + NV * S::F32_LANES);
+    let piece = head_dim.div_ceil(head_dim.div_ceil(DOT));
+    for from in (0..head_dim).step_by(piece) {
+        let depth = piece.min(head_dim - from);
+        let start = if from == 0 { Start::Zero } else { Start::Kept };
+        // SAFETY: `q` holds `MR` rows of `from + depth <= head_dim` floats, `panel` as many rows of
+        // `line >= at + NV` vectors, `s` room for NV vectors behind `offset` in each of its rows, all
+        // by the asserts; `s` is borrowed mutably.
+        unsafe {
+            let b = panel.as_ptr().add(from * line * S::F32_LANES + offset);
+            let c = (s.as_mut_ptr().add(offset), STRIDE);
+            multiply::<S, MR, NV, STRIDE>(simd, depth, (q.as_ptr().add(from), (b, line)), c, start);
         }
     }
 }
@@ -130,9 +154,9 @@ pub(crate) fn accumulate<S: Simd, const MR: usize, const NV: usize>(
                 let b = values.as_ptr().add((done * KEY_TILE + start * count) * lanes);
                 let c = (y.as_mut_ptr().add(done * lanes), STRIDE);
                 if count == NV {
-                    multiply::<S, MR, NV, STRIDE>(simd, depth, (a, b), c, Start::Kept);
+                    multiply::<S, MR, NV, STRIDE>(simd, depth, (a, (b, NV)), c, Start::Kept);
                 } else {
-                    multiply::<S, MR, 1, STRIDE>(simd, depth, (a, b), c, Start::Kept);
+                    multiply::<S, MR, 1, STRIDE>(simd, depth, (a, (b, 1)), c, Start::Kept);
                 }
             }
         }

@@ -11,10 +11,10 @@ use crate::isa::Micro;
 use crate::pack::{Layout, TileNote, widen};
 use crate::prefetch::AHEAD;
 use crate::problem::{MAX_HEAD_DIM, Problem, Work};
-use crate::softmax::{largest, raise, weigh};
+use crate::softmax::{Factor, largest, raise, weigh};
 use crate::state::{Cell, Cells};
 use crate::tile::{accumulate, scores};
-use crate::workspace::{MAX_LANES, QUERY_TILE, STRIDE, Scratch};
+use crate::workspace::{MAX_LANES, STRIDE, Scratch};
 use pulp::Simd;
 use std::f64::consts::LOG2_E;
 use std::ops::Range;
@@ -29,7 +29,7 @@ pub(crate) struct Unit<'a> {
     pub(crate) notes: &'a [TileNote],
     /// The query head.
     pub(crate) head: usize,
-    /// At most [`QUERY_TILE`] query rows.
+    /// At most a tile of query rows.
     pub(crate) rows: Range<usize>,
     pub(crate) cells: &'a Cells<'a>,
     pub(crate) scratch: &'a mut Scratch,
@@ -40,7 +40,7 @@ impl Micro for Unit<'_> {
 
     #[inline(always)]
     fn with_shape<S: Simd, const MR: usize, const NV: usize>(mut self, simd: S) {
-        self.load();
+        self.load(simd);
         let (notes, packed) = (self.notes, self.packed);
         for (note, tile) in notes.iter().zip(packed.chunks_exact(self.layout.tile_len())) {
             let (keys, values) = tile.split_at(self.layout.keys_len());
@@ -65,13 +65,13 @@ impl Micro for Unit<'_> {
 impl Unit<'_> {
     /// Fills the tiles: queries in base-2 units, rounded once, and the state.
     #[inline(always)]
-    fn load(&mut self) {
+    fn load<S: Simd>(&mut self, simd: S) {
         let head_dim = self.layout.shape.head_dim();
         let padded = self.layout.value_vectors() * self.layout.micro.lanes;
-        let scale = f64::from(self.problem.softmax_scale) * LOG2_E;
+        let scale = Factor::new(f64::from(self.problem.softmax_scale) * LOG2_E);
         let (scratch, queries) = (&mut *self.scratch, &self.work.queries);
         let query = &mut [0.0; MAX_HEAD_DIM][..head_dim];
-        for row in 0..QUERY_TILE {
+        for row in 0..self.rows.len().next_multiple_of(self.layout.micro.rows) {
             let q = &mut scratch.q[row * STRIDE..row * STRIDE + head_dim];
             let y = &mut scratch.y[row * STRIDE..row * STRIDE + padded];
             if row >= self.rows.len() {
@@ -83,9 +83,7 @@ impl Unit<'_> {
             queries.prefetch(self.head, token + AHEAD);
             self.cells.prefetch(self.head, token + AHEAD);
             widen(queries.data, queries.start(self.head, token), query);
-            for (to, from) in q.iter_mut().zip(&*query) {
-                *to = (f64::from(*from) * scale) as f32;
-            }
+            scale.multiply(simd, query, q);
             scratch.tame[row] = is_tame(query) && is_tame(q);
             if !scratch.tame[row] {
                 q.fill(0.0);

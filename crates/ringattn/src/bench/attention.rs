@@ -21,6 +21,8 @@ pub(super) struct Attention {
     queries: SharedRows,
     block: CpuBlock,
     intervals: Vec<Interval<Slot>>,
+    /// `[rows, Hq, d]`, reused from run to run as a model reuses it from layer to layer.
+    out: Vec<f32>,
 }
 
 impl Attention {
@@ -36,12 +38,14 @@ impl Attention {
         let arrangement = arrangement(&shape, rows);
         let data = inputs.numbers(rows * shape.query_width(), 1).map_err(BenchError::from)?;
         let kernel = Kernel::new(isa, case.threads).map_err(BenchError::from)?;
+        let out = try_filled(rows * shape.query_width(), 0.0).map_err(BenchError::from)?;
         Ok(Self {
             backend: CpuBackend::new(kernel, shape, 1.0 / (case.head_dim as f32).sqrt()),
             shape,
             queries: SharedRows::whole(Elements::F32(data), arrangement),
             block: inputs.block(case, keys).map_err(BenchError::from)?,
             intervals: plan.intervals(Rank(0), block).collect(),
+            out,
         })
     }
 
@@ -50,13 +54,12 @@ impl Attention {
         self.intervals.iter().map(|seen| seen.len()).sum()
     }
 
-    pub(super) fn run(&self, progress: &dyn Progress) -> Result<(), BenchError> {
-        let Self { backend, shape, queries, block, intervals } = self;
-        let rows = intervals.len();
-        let mut out = try_filled(rows * shape.query_width(), 0.0)?;
-        let mut state = CpuState::empty(OutputRows::whole(&mut out, arrangement(shape, rows))?)?;
+    pub(super) fn run(&mut self, progress: &dyn Progress) -> Result<(), BenchError> {
+        let Self { backend, shape, queries, block, intervals, out } = self;
+        let place = OutputRows::whole(out, arrangement(shape, intervals.len()))?;
+        let mut state = CpuState::empty(place)?;
         // This backend's work is done when the call returns.
-        backend.absorb((queries, block), intervals, &mut state, progress)?;
+        backend.absorb((&*queries, &*block), intervals, &mut state, progress)?;
         black_box(backend.finish(state)?);
         Ok(())
     }
