@@ -21,6 +21,9 @@ pub struct Counters {
     /// The rest of the waits: the sender had not sent yet, the receiver had not posted yet, or the
     /// message was there and this rank's thread had not been woken.
     pub peer_wait: Duration,
+    /// Processor time for checksums of sent and received messages, where the transport has them. It
+    /// does not hold up the rank's own thread.
+    pub checksum: Duration,
 }
 
 impl Counters {
@@ -34,6 +37,7 @@ impl Counters {
             transfer: self.transfer.saturating_sub(earlier.transfer),
             transfer_wait: self.transfer_wait.saturating_sub(earlier.transfer_wait),
             peer_wait: self.peer_wait.saturating_sub(earlier.peer_wait),
+            checksum: self.checksum.saturating_sub(earlier.checksum),
         }
     }
 }

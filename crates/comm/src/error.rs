@@ -99,6 +99,45 @@ pub enum CommError {
         /// What is wrong with it.
         source: MessageError,
     },
+    /// A message is not the one that was sent.
+    #[error(
+        "message {sequence} from rank {from} to rank {to} (tag {tag}) was damaged on its way: \
+         {what} {expected:#x} sent, {actual:#x} received"
+    )]
+    Damaged {
+        /// The sender.
+        from: Rank,
+        /// The receiver.
+        to: Rank,
+        /// The message's tag.
+        tag: Tag,
+        /// Its number among the messages of this source, destination and tag.
+        sequence: u64,
+        /// What differs.
+        what: &'static str,
+        /// Its value at the sender.
+        expected: u64,
+        /// Its value at the receiver.
+        actual: u64,
+    },
+    /// There is no memory for an arriving message.
+    #[error("rank {rank} has no memory for a message of {bytes} bytes from rank {from}")]
+    Memory {
+        /// The receiver.
+        rank: Rank,
+        /// The sender.
+        from: Rank,
+        /// The bytes that it could not have.
+        bytes: u64,
+    },
+    /// The transport failed.
+    #[error("rank {rank}: {reason}")]
+    Transport {
+        /// The rank that noticed.
+        rank: Rank,
+        /// The transport's words.
+        reason: String,
+    },
     /// The peer is outside the world.
     #[error("rank {rank} named rank {peer}, but the ranks are 0 to {}", size - 1)]
     NoSuchRank {
@@ -131,6 +170,8 @@ impl CommError {
             Self::Deadlock { ranks } => ranks.iter().min().copied(),
             Self::PeerEnded { peer, .. } => Some(*peer),
             Self::Kind { from, .. } | Self::Message { from, .. } => Some(*from),
+            Self::Damaged { from, .. } => Some(*from),
+            Self::Memory { rank, .. } | Self::Transport { rank, .. } => Some(*rank),
             Self::NoSuchRank { rank, .. } => Some(*rank),
             Self::NothingToBroadcast { root } => Some(*root),
             Self::Stopped { .. } | Self::NoSuchTag { .. } => None,

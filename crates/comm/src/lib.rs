@@ -1,7 +1,8 @@
 //! Ranks and the messages between them, in the words of the MPI standard.
 //!
 //! [`Communicator`] is what the engine is written against; [`local`] is its implementation with
-//! ranks as threads of one process. The crate moves values that implement
+//! ranks as threads of one process, `mpi` (behind the feature of that name) the one with ranks as
+//! processes of an MPI job. The crate moves values that implement
 //! [`ringattn_core::Message`] and knows nothing of what they mean: no attention, no plan, no
 //! tensor, no file.
 //!
@@ -33,7 +34,8 @@
 //! assert_eq!(sums.unwrap(), [3, 0, 1, 2]);
 //! ```
 
-#![forbid(unsafe_code)]
+#![cfg_attr(not(feature = "mpi"), forbid(unsafe_code))]
+#![deny(unsafe_code)]
 
 mod collective;
 mod communicator;
@@ -41,12 +43,18 @@ mod counters;
 mod deadline;
 mod error;
 pub mod local;
+#[cfg(feature = "mpi")]
+pub mod mpi;
 mod point_to_point;
+mod request;
 mod stop;
 pub mod suite;
+mod world;
 
 pub use communicator::Communicator;
 pub use counters::Counters;
 pub use error::{CommError, Operation, RunError};
 pub use point_to_point::{ReceiveRequest, SendRequest, Tag};
+pub use request::MatchedSend;
 pub use stop::StopSignal;
+pub use world::Watch;

@@ -2,11 +2,12 @@
 //! no message.
 
 use super::LocalCommunicator;
-use super::outcome::{Outcome, conclude, run_rank};
+use super::mailbox::Mailbox;
+use super::outcome::conclude;
 use super::running::Running;
-use super::world::{Cause, World};
 use crate::deadline::{Deadline, Observe};
 use crate::stop::Stoppable;
+use crate::world::{Cause, Outcome, World, run_rank};
 use crate::{CommError, RunError, StopSignal};
 use ringattn_core::Rank;
 use std::fmt;
@@ -100,13 +101,17 @@ impl<'a> Launch<'a> {
             signal.attach(Arc::downgrade(&world));
         }
         let running = Running::new(self.size);
+        let mailboxes: Arc<[Mailbox]> = (0..self.size).map(|_| Mailbox::default()).collect();
         let (outcomes, failed_start) = thread::scope(|scope| {
             let start = |rank: Rank| {
                 let (world, running, rank_main) = (&world, &running, &rank_main);
+                let mailboxes = Arc::clone(&mailboxes);
                 let name = format!("rank {rank}");
                 thread::Builder::new().name(name).stack_size(STACK).spawn_scoped(scope, move || {
                     let _leaving = running.enter(rank);
-                    run_rank(world, rank, rank_main)
+                    run_rank(world, rank, || {
+                        rank_main(LocalCommunicator::new(Arc::clone(world), mailboxes, rank))
+                    })
                 })
             };
             let mut handles = Vec::with_capacity(self.size as usize);

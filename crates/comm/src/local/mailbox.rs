@@ -84,7 +84,7 @@ struct Queue {
 
 /// The messages to one rank that no receive has matched, and the receives without message.
 #[derive(Default)]
-pub(super) struct Mailbox(Mutex<HashMap<Key, Queue>>);
+pub(crate) struct Mailbox(Mutex<HashMap<Key, Queue>>);
 
 impl Mailbox {
     /// Hands in a message from `key`'s rank.

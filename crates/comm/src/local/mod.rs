@@ -5,41 +5,45 @@
 
 mod launch;
 mod mailbox;
-mod member;
 mod outcome;
 mod request;
 mod running;
-mod world;
 
 pub use launch::{DEFAULT_TIMEOUT, Launch, MAX_RANKS, run};
-pub use request::{LocalReceive, LocalSend};
+pub use request::LocalReceive;
 
 use crate::deadline::Observe;
-use crate::{CommError, Communicator, Counters, Tag};
+use crate::request::Route;
+use crate::world::{Cause, Watch, World};
+use crate::{CommError, Communicator, Counters, MatchedSend, Tag};
+pub(crate) use mailbox::Mailbox;
 use mailbox::{Envelope, Posted};
-use request::Route;
-use ringattn_core::{Interrupted, Message, Progress, Rank};
+use ringattn_core::{Message, Rank};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
-use world::{Cause, World};
 
 /// One rank's end of a world of threads.
 ///
 /// It stays with the thread of its rank, as MPI's does, so that what works here works there.
 pub struct LocalCommunicator {
     world: Arc<World>,
+    mailboxes: Arc<[Mailbox]>,
     rank: Rank,
     counters: Rc<Cell<Counters>>,
 }
 
 impl LocalCommunicator {
-    fn new(world: Arc<World>, rank: Rank) -> Self {
-        Self { world, rank, counters: Rc::default() }
+    pub(crate) fn new(world: Arc<World>, mailboxes: Arc<[Mailbox]>, rank: Rank) -> Self {
+        Self { world, mailboxes, rank, counters: Rc::default() }
+    }
+
+    fn mailbox(&self, rank: Rank) -> &Mailbox {
+        &self.mailboxes[rank.index()]
     }
 
     /// What an operation with `peer` needs, if there is such a peer and the run goes on.
-    fn route(&self, peer: Rank, tag: Tag) -> Result<Route, CommError> {
+    pub(crate) fn route(&self, peer: Rank, tag: Tag) -> Result<Route, CommError> {
         let size = self.world.size();
         if peer.0 >= size {
             return Err(CommError::NoSuchRank { rank: self.rank, peer, size });
@@ -55,9 +59,9 @@ impl LocalCommunicator {
 }
 
 impl Communicator for LocalCommunicator {
-    type SendRequest = LocalSend;
+    type SendRequest = MatchedSend;
     type ReceiveRequest<M: Message> = LocalReceive<M>;
-    type Watch = LocalWatch;
+    type Watch = Watch;
 
     fn rank(&self) -> Rank {
         self.rank
@@ -72,17 +76,17 @@ impl Communicator for LocalCommunicator {
         message: M,
         to: Rank,
         tag: Tag,
-    ) -> Result<LocalSend, CommError> {
+    ) -> Result<MatchedSend, CommError> {
         let route = self.route(to, tag)?;
         route.count(|counters| {
             counters.sent_messages += 1;
             counters.sent_bytes += message.byte_len();
         });
         let (envelope, matched) = Envelope::seal(message);
-        if self.world.mailbox(to).deliver((self.rank, tag), envelope) == Posted::Matched {
+        if self.mailbox(to).deliver((self.rank, tag), envelope) == Posted::Matched {
             self.world.wake(to);
         }
-        Ok(LocalSend::new(route, matched))
+        Ok(MatchedSend::new(route, matched))
     }
 
     fn immediate_receive<M: Message>(
@@ -91,36 +95,22 @@ impl Communicator for LocalCommunicator {
         tag: Tag,
     ) -> Result<LocalReceive<M>, CommError> {
         let route = self.route(from, tag)?;
-        let (landing, posted) = self.world.mailbox(self.rank).post((from, tag));
+        let (landing, posted) = self.mailbox(self.rank).post((from, tag));
         if posted == Posted::Matched {
             self.world.wake(from);
         }
-        Ok(LocalReceive::new(route, landing))
+        Ok(LocalReceive::new(route, Arc::clone(&self.mailboxes), landing))
     }
 
     fn abort(&self, reason: String) {
         self.world.abort(Cause::Called { culprit: self.rank, reason });
     }
 
-    fn progress(&self) -> LocalWatch {
-        LocalWatch { world: Arc::clone(&self.world), rank: self.rank }
+    fn progress(&self) -> Watch {
+        Watch::new(Arc::clone(&self.world), self.rank)
     }
 
     fn counters(&self) -> Counters {
         self.counters.get()
-    }
-}
-
-/// The progress counter of one rank.
-#[derive(Clone)]
-pub struct LocalWatch {
-    world: Arc<World>,
-    rank: Rank,
-}
-
-impl Progress for LocalWatch {
-    fn advance(&self) -> Result<(), Interrupted> {
-        self.world.count(self.rank);
-        if self.world.has_ended() { Err(Interrupted) } else { Ok(()) }
     }
 }

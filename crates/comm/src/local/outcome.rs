@@ -1,59 +1,8 @@
-//! The life of one rank, how it ended, and what follows for the run. Knows no thread and no message.
+//! What follows for a local run from how its ranks ended. Knows no thread and no message.
 
-use super::LocalCommunicator;
-use super::world::{Cause, World};
+use crate::world::{Cause, Outcome};
 use crate::{CommError, RunError};
 use ringattn_core::Rank;
-use std::any::Any;
-use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-
-/// How one rank ended.
-pub(super) enum Outcome<T, E> {
-    Done(T),
-    Failed(E),
-    Panicked,
-}
-
-/// The life of one rank's thread.
-pub(super) fn run_rank<T, E, F>(world: &Arc<World>, rank: Rank, rank_main: &F) -> Outcome<T, E>
-where
-    E: fmt::Display,
-    F: Fn(LocalCommunicator) -> Result<T, E>,
-{
-    let body = || {
-        let result = rank_main(LocalCommunicator::new(Arc::clone(world), rank));
-        result.map_err(|error| (error.to_string(), error))
-    };
-    // Unwind safe: after a panic the run is ended and gives out no value of any rank; what the
-    // ranks share lies behind locks whose contents are valid after every statement.
-    match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(value)) => {
-            world.leave(rank);
-            Outcome::Done(value)
-        }
-        Ok(Err((reason, error))) => {
-            world.abort(Cause::Returned { culprit: rank, reason });
-            Outcome::Failed(error)
-        }
-        Err(payload) => {
-            world.abort(Cause::Panicked { culprit: rank, message: panic_message(&*payload) });
-            Outcome::Panicked
-        }
-    }
-}
-
-/// What was given to `panic!`.
-fn panic_message(payload: &(dyn Any + Send)) -> String {
-    if let Some(message) = payload.downcast_ref::<&str>() {
-        (*message).to_owned()
-    } else if let Some(message) = payload.downcast_ref::<String>() {
-        message.clone()
-    } else {
-        "a value that is no text".to_owned()
-    }
-}
 
 /// The results of all `size` ranks, of which fewer may have been started, or the first failure.
 pub(super) fn conclude<T, E>(

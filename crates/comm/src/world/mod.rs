@@ -1,19 +1,26 @@
-//! What the ranks of one local run share: their mailboxes, how each of them stands, and the cause
-//! that ended the run. Knows no threads' lives and no message's contents.
+//! How the ranks of one run stand, as one process sees them, and the cause that ended the run. Knows
+//! no transport, no message and no threads' lives.
+//!
+//! In a local run all ranks write into one `World`. Between processes each has its own, in which the
+//! transport writes what it hears of the others.
 
-use super::mailbox::Mailbox;
-use super::member::Member;
+mod member;
+mod outcome;
+
+pub(crate) use outcome::{Outcome, run_rank};
+
 use crate::deadline::{Blame, Deadline, Observe, Standing};
 use crate::stop::Stoppable;
 use crate::{CommError, Operation, Tag};
-use ringattn_core::Rank;
+use member::Member;
+use ringattn_core::{Interrupted, Progress, Rank};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What ended a run before its ranks did.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Cause {
+pub(crate) enum Cause {
     /// A rank called `abort`.
     Called { culprit: Rank, reason: String },
     /// A rank returned an error.
@@ -28,7 +35,7 @@ pub(super) enum Cause {
 
 impl Cause {
     /// What every rank is told.
-    fn to_error(&self) -> CommError {
+    pub(crate) fn to_error(&self) -> CommError {
         let aborted =
             |culprit: &Rank, reason: String| CommError::Aborted { culprit: *culprit, reason };
         match self {
@@ -44,10 +51,10 @@ impl Cause {
 
 /// What a wait is for.
 #[derive(Clone, Copy)]
-pub(super) struct Awaited {
-    pub(super) peer: Rank,
-    pub(super) operation: Operation,
-    pub(super) tag: Tag,
+pub(crate) struct Awaited {
+    pub(crate) peer: Rank,
+    pub(crate) operation: Operation,
+    pub(crate) tag: Tag,
 }
 
 impl Awaited {
@@ -58,8 +65,25 @@ impl Awaited {
     }
 }
 
+/// What a look at an awaited message found.
+pub(crate) enum Look<T> {
+    /// What was waited for.
+    Ready(T),
+    /// The message is under way and comes even if its sender has left. Between threads it never is.
+    #[cfg_attr(not(feature = "mpi"), allow(dead_code))]
+    UnderWay,
+    /// Nothing yet.
+    Nothing,
+}
+
+impl<T> From<Option<T>> for Look<T> {
+    fn from(found: Option<T>) -> Self {
+        found.map_or(Self::Nothing, Self::Ready)
+    }
+}
+
 /// The shared state of one run.
-pub(super) struct World {
+pub(crate) struct World {
     timeout: Duration,
     members: Vec<Member>,
     has_ended: AtomicBool,
@@ -67,7 +91,7 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(size: u32, timeout: Duration) -> Self {
+    pub(crate) fn new(size: u32, timeout: Duration) -> Self {
         let members = (0..size).map(|_| Member::default()).collect();
         Self { timeout, members, has_ended: AtomicBool::new(false), cause: Mutex::default() }
     }
@@ -76,31 +100,27 @@ impl World {
         &self.members[rank.index()]
     }
 
-    pub(super) fn mailbox(&self, rank: Rank) -> &Mailbox {
-        self.member(rank).mailbox()
-    }
-
-    pub(super) fn timeout(&self) -> Duration {
+    pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }
 
     /// One more unit of `rank`'s work is done.
-    pub(super) fn count(&self, rank: Rank) {
+    pub(crate) fn count(&self, rank: Rank) {
         self.member(rank).count();
     }
 
     /// Lets `rank` look again at what it waits for.
-    pub(super) fn wake(&self, rank: Rank) {
+    pub(crate) fn wake(&self, rank: Rank) {
         self.member(rank).ring();
     }
 
     /// Whether the run was ended before its ranks did.
-    pub(super) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Acquire)
     }
 
     /// Ends the run for every rank, unless it has ended; the first cause stays.
-    pub(super) fn abort(&self, cause: Cause) {
+    pub(crate) fn abort(&self, cause: Cause) {
         {
             let mut first = self.cause.lock().unwrap_or_else(PoisonError::into_inner);
             if first.is_some() {
@@ -113,61 +133,68 @@ impl World {
     }
 
     /// What ended the run.
-    pub(super) fn cause(&self) -> Option<Cause> {
+    pub(crate) fn cause(&self) -> Option<Cause> {
         self.cause.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// An error once the run was ended.
-    pub(super) fn check(&self) -> Result<(), CommError> {
+    pub(crate) fn check(&self) -> Result<(), CommError> {
         if !self.has_ended() {
             return Ok(());
         }
         self.cause().map_or(Ok(()), |cause| Err(cause.to_error()))
     }
 
+    /// How `rank`, in another process, stood when it last said so.
+    #[cfg(feature = "mpi")]
+    pub(crate) fn hear(&self, rank: Rank, standing: Standing) {
+        self.member(rank).hear(standing);
+    }
+
     /// `rank` has returned a result; whoever waits for it now waits in vain.
-    pub(super) fn leave(&self, rank: Rank) {
+    pub(crate) fn leave(&self, rank: Rank) {
         self.member(rank).leave();
         let waits = |member: &&Member| member.standing().waiting_for == Some(rank);
         self.members.iter().filter(waits).for_each(Member::ring);
     }
 
     /// Whether `rank` has returned a result.
-    pub(super) fn has_left(&self, rank: Rank) -> bool {
+    pub(crate) fn has_left(&self, rank: Rank) -> bool {
         self.member(rank).has_left()
     }
 
-    /// Whether `ready` holds now, on behalf of `rank`'s thread.
-    pub(super) fn test(
+    /// Whether `look` finds something now, on behalf of `rank`'s thread.
+    pub(crate) fn test(
         &self,
         rank: Rank,
         awaited: Awaited,
-        ready: impl Fn() -> bool,
+        look: impl Fn() -> Look<()>,
     ) -> Result<bool, CommError> {
         self.check()?;
-        // Read before `ready`: what the peer did before it left is seen.
+        // Read before `look`: what the peer did before it left is seen.
         let has_left = self.has_left(awaited.peer);
-        match (ready(), has_left) {
-            (true, _) => Ok(true),
-            (false, false) => Ok(false),
-            (false, true) => Err(awaited.in_vain(rank)),
+        match (look(), has_left) {
+            (Look::Ready(()), _) => Ok(true),
+            (Look::Nothing, true) => Err(awaited.in_vain(rank)),
+            (Look::UnderWay | Look::Nothing, _) => Ok(false),
         }
     }
 
-    /// Waits on behalf of `rank`'s thread until `ready` gives something.
-    pub(super) fn wait<T>(
+    /// Waits on behalf of `rank`'s thread until `look` finds something.
+    pub(crate) fn wait<T>(
         &self,
         rank: Rank,
         awaited: Awaited,
-        ready: impl Fn() -> Option<T>,
+        look: impl Fn() -> Look<T>,
     ) -> Result<T, CommError> {
         self.check()?;
-        if let Some(value) = ready() {
+        let found = look();
+        if let Look::Ready(value) = found {
             self.count(rank);
             return Ok(value);
         }
         let peer = awaited.peer;
-        if peer == rank {
+        if peer == rank && matches!(found, Look::Nothing) {
             return Err(CommError::Deadlock { ranks: vec![rank] });
         }
         let member = self.member(rank);
@@ -177,13 +204,12 @@ impl World {
         loop {
             let bell = member.hold_bell();
             self.check()?;
-            // Read before `ready`: what the peer did before it left is seen.
+            // Read before `look`: what the peer did before it left is seen.
             let has_left = self.has_left(peer);
-            if let Some(value) = ready() {
-                return Ok(value);
-            }
-            if has_left {
-                return Err(awaited.in_vain(rank));
+            match look() {
+                Look::Ready(value) => return Ok(value),
+                Look::Nothing if has_left => return Err(awaited.in_vain(rank)),
+                Look::UnderWay | Look::Nothing => {}
             }
             let period = deadline.period();
             member.listen(bell, period);
@@ -195,7 +221,7 @@ impl World {
     }
 
     /// Ends the run if somebody is to blame for `waiting`'s wait.
-    pub(super) fn blame(&self, waiting: Rank, blame: Option<Blame>) {
+    pub(crate) fn blame(&self, waiting: Rank, blame: Option<Blame>) {
         let error = match blame {
             None => return,
             Some(Blame::Deadlock(ranks)) => CommError::Deadlock { ranks },
@@ -220,5 +246,25 @@ impl Observe for World {
 impl Stoppable for World {
     fn stop(&self, reason: &str) {
         self.abort(Cause::World(CommError::Stopped { reason: reason.to_owned() }));
+    }
+}
+
+/// The progress counter of one rank.
+#[derive(Clone)]
+pub struct Watch {
+    world: Arc<World>,
+    rank: Rank,
+}
+
+impl Watch {
+    pub(crate) fn new(world: Arc<World>, rank: Rank) -> Self {
+        Self { world, rank }
+    }
+}
+
+impl Progress for Watch {
+    fn advance(&self) -> Result<(), Interrupted> {
+        self.world.count(self.rank);
+        if self.world.has_ended() { Err(Interrupted) } else { Ok(()) }
     }
 }

@@ -1,4 +1,4 @@
-//! One rank of a local run, as the others see it. Knows no other rank.
+//! One rank of a run, as the others see it. Knows no other rank.
 //!
 //! Each rank has one thread that waits, and one bell for it. Whoever makes a wait's condition true
 //! does so first and rings second, and ringing takes the lock under which the waiter looks: no
@@ -8,7 +8,6 @@
 //! consistent. So a rank that leaves sees whoever waits for it, or that one sees that it has left;
 //! and whoever sees a wait withdrawn sees it counted.
 
-use super::mailbox::Mailbox;
 use crate::deadline::Standing;
 use ringattn_core::Rank;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -23,17 +22,11 @@ pub(super) struct Member {
     /// The awaited rank plus 1; 0 for none.
     waiting_for: AtomicU32,
     has_left: AtomicBool,
-    mailbox: Mailbox,
     bell_lock: Mutex<()>,
     bell: Condvar,
 }
 
 impl Member {
-    /// The messages to this rank.
-    pub(super) fn mailbox(&self) -> &Mailbox {
-        &self.mailbox
-    }
-
     /// One more unit of work is done.
     pub(super) fn count(&self) {
         self.count.fetch_add(1, Ordering::Relaxed);
@@ -43,6 +36,13 @@ impl Member {
     pub(super) fn standing(&self) -> Standing {
         let waiting_for = self.waiting_for.load(Ordering::SeqCst).checked_sub(1).map(Rank);
         Standing { waiting_for, count: self.count.load(Ordering::SeqCst) }
+    }
+
+    /// Takes over what a rank of another process says of itself.
+    #[cfg(feature = "mpi")]
+    pub(super) fn hear(&self, standing: Standing) {
+        self.count.store(standing.count, Ordering::SeqCst);
+        self.waiting_for.store(standing.waiting_for.map_or(0, |rank| rank.0 + 1), Ordering::SeqCst);
     }
 
     /// The rank has returned a result.

@@ -1,0 +1,183 @@
+//! The communicator that the rank's thread holds, and its receive requests. Knows no MPI: it talks
+//! to the link thread over the desk.
+
+use super::desk::{Desk, Key, Outgoing, Packet, Spent};
+use super::landing::{Delivery, Landing, Progress};
+use crate::local::{LocalCommunicator, LocalReceive, Mailbox};
+use crate::request::{Route, Span};
+use crate::world::{Look, Watch, World};
+use crate::{CommError, Communicator, Counters, MatchedSend, Operation, ReceiveRequest, Tag};
+use ringattn_core::{Message, Rank};
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+/// One rank's end of an MPI job.
+pub struct MpiCommunicator {
+    /// For messages to the rank itself, and what else is the same: checks, counters, progress.
+    own: LocalCommunicator,
+    desk: Arc<Desk>,
+    checksum: Arc<Spent>,
+}
+
+impl MpiCommunicator {
+    pub(super) fn new(world: Arc<World>, rank: Rank, size: u32, desk: Arc<Desk>, checksum: Arc<Spent>) -> Self {
+        let mailboxes = (0..size).map(|_| Mailbox::default()).collect();
+        Self { own: LocalCommunicator::new(world, mailboxes, rank), desk, checksum }
+    }
+}
+
+impl Communicator for MpiCommunicator {
+    type SendRequest = MatchedSend;
+    type ReceiveRequest<M: Message> = MpiReceive<M>;
+    type Watch = Watch;
+
+    fn rank(&self) -> Rank {
+        self.own.rank()
+    }
+
+    fn size(&self) -> u32 {
+        self.own.size()
+    }
+
+    fn immediate_send<M: Message>(
+        &self,
+        message: M,
+        to: Rank,
+        tag: Tag,
+    ) -> Result<MatchedSend, CommError> {
+        if to == self.rank() {
+            return self.own.immediate_send(message, to, tag);
+        }
+        let route = self.own.route(to, tag)?;
+        route.count(|counters| {
+            counters.sent_messages += 1;
+            counters.sent_bytes += message.byte_len();
+        });
+        let matched = Arc::new(AtomicBool::new(false));
+        let outgoing = Outgoing {
+            to,
+            tag,
+            kind: M::KIND,
+            pack: Box::new(move || Packet { header: message.header(), payload: message.to_bytes() }),
+            matched: Arc::clone(&matched),
+        };
+        self.desk.tell_link(|state| {
+            if let Some(run) = &mut state.run {
+                run.outgoing.push(outgoing);
+            }
+        });
+        Ok(MatchedSend::new(route, matched))
+    }
+
+    fn immediate_receive<M: Message>(
+        &self,
+        from: Rank,
+        tag: Tag,
+    ) -> Result<MpiReceive<M>, CommError> {
+        if from == self.rank() {
+            return self.own.immediate_receive(from, tag).map(|own| MpiReceive(Source::Own(own)));
+        }
+        let route = self.own.route(from, tag)?;
+        let landing = Arc::new(Landing::default());
+        self.desk.tell_link(|state| {
+            if let Some(run) = &mut state.run {
+                run.posted.entry((from, tag)).or_default().push_back(Arc::clone(&landing));
+            }
+        });
+        let posted = Posted { key: (from, tag), landing, desk: Arc::clone(&self.desk) };
+        Ok(MpiReceive(Source::Peer { route, posted, message: PhantomData }))
+    }
+
+    fn abort(&self, reason: String) {
+        self.own.abort(reason);
+    }
+
+    fn progress(&self) -> Watch {
+        self.own.progress()
+    }
+
+    fn counters(&self) -> Counters {
+        Counters { checksum: self.checksum.total(), ..self.own.counters() }
+    }
+}
+
+/// A posted receive. Taken back when dropped, if no message has matched it.
+struct Posted {
+    key: Key,
+    landing: Arc<Landing>,
+    desk: Arc<Desk>,
+}
+
+impl Posted {
+    fn look(&self) -> Look<()> {
+        match self.landing.progress() {
+            Progress::Posted => Look::Nothing,
+            Progress::Matched => Look::UnderWay,
+            Progress::Landed => Look::Ready(()),
+        }
+    }
+
+    fn take(&self) -> Look<Delivery> {
+        match self.look() {
+            Look::Nothing => Look::Nothing,
+            Look::UnderWay => Look::UnderWay,
+            Look::Ready(()) => self.landing.take().into(),
+        }
+    }
+}
+
+impl Drop for Posted {
+    fn drop(&mut self) {
+        // First, so that the link thread does not post it again.
+        self.landing.withdraw();
+        let mut state = self.desk.lock();
+        if let Some(run) = &mut state.run
+            && let Some(queue) = run.posted.get_mut(&self.key)
+        {
+            queue.retain(|posted| !Arc::ptr_eq(posted, &self.landing));
+            if queue.is_empty() {
+                run.posted.remove(&self.key);
+            }
+        }
+    }
+}
+
+/// A receive under way.
+#[must_use = "the message comes out of `wait`"]
+pub struct MpiReceive<M: Message>(Source<M>);
+
+enum Source<M: Message> {
+    /// The rank itself.
+    Own(LocalReceive<M>),
+    /// Another process.
+    Peer { route: Route, posted: Posted, message: PhantomData<fn() -> M> },
+}
+
+impl<M: Message> ReceiveRequest<M> for MpiReceive<M> {
+    fn test(&mut self) -> Result<bool, CommError> {
+        match &mut self.0 {
+            Source::Own(own) => own.test(),
+            Source::Peer { route, posted, .. } => route.test(Operation::Receive, || posted.look()),
+        }
+    }
+
+    fn wait(self) -> Result<M, CommError> {
+        let (route, posted) = match self.0 {
+            Source::Own(own) => return own.wait(),
+            Source::Peer { route, posted, .. } => (route, posted),
+        };
+        let begun = Instant::now();
+        let delivery = route.wait(Operation::Receive, || posted.take())?;
+        let wait = Span { begun, ended: Instant::now() };
+        if delivery.kind != M::KIND {
+            return Err(route.kind_error(M::KIND, &delivery.kind));
+        }
+        let message = M::from_bytes(&delivery.header, &delivery.payload)
+            .map_err(|source| route.message_error(source))?;
+        let transfer = Span { begun: delivery.begun, ended: delivery.landed };
+        route.count_received(message.byte_len(), wait, transfer);
+        Ok(message)
+    }
+}

@@ -1,0 +1,146 @@
+//! What the rank's threads and the link thread share: orders in one direction, what was heard of the
+//! peers in the other. Knows no MPI.
+
+use super::landing::Landing;
+use super::peers::Peers;
+use super::wire::Stage;
+use crate::Tag;
+use crate::world::World;
+use ringattn_core::Rank;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Source and tag: messages and receives of one key match in the order posted.
+pub(super) type Key = (Rank, Tag);
+
+/// A message as bytes.
+pub(super) struct Packet {
+    pub(super) header: Vec<u64>,
+    pub(super) payload: Vec<u8>,
+}
+
+/// A message to be sent, converted to bytes by the link thread.
+pub(super) struct Outgoing {
+    pub(super) to: Rank,
+    pub(super) tag: Tag,
+    pub(super) kind: &'static str,
+    pub(super) pack: Box<dyn FnOnce() -> Packet + Send>,
+    pub(super) matched: Arc<AtomicBool>,
+}
+
+/// Time that the link thread has spent for a run.
+#[derive(Default)]
+pub(super) struct Spent(AtomicU64);
+
+impl Spent {
+    pub(super) fn add(&self, time: Duration) {
+        self.0.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(0), Ordering::Relaxed);
+    }
+
+    pub(super) fn total(&self) -> Duration {
+        Duration::from_nanos(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// The run that this process is in.
+pub(super) struct Run {
+    pub(super) world: Arc<World>,
+    pub(super) checksum: Arc<Spent>,
+    pub(super) outgoing: Vec<Outgoing>,
+    pub(super) posted: BTreeMap<Key, VecDeque<Arc<Landing>>>,
+}
+
+/// How the link thread is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// By MPI_Finalize, once everything is sent.
+    Finalize,
+    /// By MPI_Abort with this exit code, at once.
+    Abort(u8),
+}
+
+/// Everything that is shared.
+pub(super) struct State {
+    pub(super) run: Option<Run>,
+    /// Of the present run or, between runs, of the last.
+    pub(super) number: u64,
+    pub(super) stage: Stage,
+    pub(super) order: Option<Order>,
+    pub(super) peers: Peers,
+    /// Whether the process that started this one is gone.
+    pub(super) launcher_is_gone: bool,
+    /// Whether MPI has been ended.
+    pub(super) has_ended: bool,
+}
+
+/// Where the threads of one process meet.
+pub(super) struct Desk {
+    state: Mutex<State>,
+    for_link: Condvar,
+    for_rank: Condvar,
+}
+
+impl Desk {
+    pub(super) fn new(number: u64, peers: Peers) -> Self {
+        let state = State {
+            run: None,
+            number,
+            stage: Stage::Working,
+            order: None,
+            peers,
+            launcher_is_gone: false,
+            has_ended: false,
+        };
+        Self { state: Mutex::new(state), for_link: Condvar::new(), for_rank: Condvar::new() }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes something that the link thread should see soon.
+    pub(super) fn tell_link<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let result = change(&mut self.lock());
+        self.for_link.notify_one();
+        result
+    }
+
+    /// Changes something that the rank's thread should see soon.
+    pub(super) fn tell_rank<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let result = change(&mut self.lock());
+        self.for_rank.notify_all();
+        result
+    }
+
+    /// Lets the link thread sleep until it is told something, for `period` at most.
+    pub(super) fn pause(&self, period: Duration) {
+        let state = self.lock();
+        let has_news =
+            state.order.is_some() || state.run.as_ref().is_some_and(|run| !run.outgoing.is_empty());
+        if !has_news {
+            drop(self.for_link.wait_timeout(state, period).unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    /// Waits on behalf of the rank's thread until `look` finds something, until `end` at the latest.
+    pub(super) fn wait_until<T>(
+        &self,
+        end: Instant,
+        mut look: impl FnMut(&mut State) -> Option<T>,
+    ) -> Option<T> {
+        let mut state = self.lock();
+        loop {
+            if let Some(found) = look(&mut state) {
+                return Some(found);
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            let waited = self.for_rank.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}

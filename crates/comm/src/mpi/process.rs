@@ -1,0 +1,351 @@
+//! This process as one rank of an MPI job: start, run, end. Knows no MPI: the link thread does.
+//!
+//! The ways to end. After success, [`World::finalize`]. After a failure, [`World::abort`] with the
+//! exit code: the rank that [`World::speaker`] names has printed the error, waits a moment for the
+//! others to clean up, and ends the job (MPI_Abort); the others wait for that end. MPI_Finalize is
+//! never called after a failure: it waits for ranks that may not come.
+
+use super::communicator::MpiCommunicator;
+use super::desk::{Desk, Order, Run};
+use super::library::{Library, NotStarted};
+use super::link::Link;
+use super::options::{MAX_PIECE, Options};
+use super::peers::Peers;
+use super::verdict;
+use super::wire::{PROTOCOL, Stage};
+use crate::deadline::Deadline;
+use crate::stop::Stoppable;
+use crate::world::{Cause, Outcome, World as Ranks, run_rank};
+use crate::{CommError, RunError, StopSignal};
+use ringattn_core::Rank;
+use std::collections::BTreeMap;
+use std::collections::hash_map::RandomState;
+use std::fmt;
+use std::hash::BuildHasher;
+use std::io;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// How often notices are sent.
+const PERIOD: Duration = Duration::from_millis(250);
+/// A rank that is not heard for so long is silent.
+const SILENCE: Duration = Duration::from_millis(1100);
+/// How long ranks wait for each other's word on how a run failed.
+const SETTLE: Duration = Duration::from_millis(500);
+/// How long the speaker waits until the others have cleaned up.
+const CLEAN_UP: Duration = Duration::from_secs(1);
+/// How long the others wait for the speaker to end the job.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How long MPI may take to end.
+const END: Duration = Duration::from_secs(10);
+
+/// Words of a host's name that ranks tell each other.
+const HOST: usize = 8;
+
+/// Why this process is no rank of a job.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// MPI may be started once in a process.
+    #[error("MPI has already been started in this process")]
+    Already,
+    /// The library cannot work in a process with threads.
+    #[error("this MPI library grants no thread support (MPI_THREAD_FUNNELED is needed)")]
+    SingleThreaded,
+    /// It did not come up, or not all ranks did.
+    #[error("MPI did not start within {timeout:?}: not all ranks have come up")]
+    Late {
+        /// How long was waited.
+        timeout: Duration,
+    },
+    /// The system gave no thread to it.
+    #[error("the link thread could not be started: {source}")]
+    Thread {
+        /// The system's words.
+        source: io::Error,
+    },
+    /// The ranks run programs that do not understand each other.
+    #[error("rank {rank} speaks protocol {actual:#x}, rank {own} {expected:#x}")]
+    Protocol {
+        /// This rank.
+        own: Rank,
+        /// The other one.
+        rank: Rank,
+        /// This rank's protocol.
+        expected: u64,
+        /// The other's.
+        actual: u64,
+    },
+    /// The pieces have no possible size.
+    #[error("pieces have 1 to {} bytes, not {actual}", MAX_PIECE)]
+    Piece {
+        /// What was asked for.
+        actual: usize,
+    },
+}
+
+/// Rank, size, number of the job and hosts, by rank.
+struct Roll {
+    rank: Rank,
+    job: u64,
+    hosts: Vec<String>,
+}
+
+/// This process as a rank of a job (MPI_COMM_WORLD).
+pub struct World {
+    desk: Arc<Desk>,
+    roll: Roll,
+    speaker: Rank,
+    timeout: Duration,
+}
+
+impl World {
+    /// Starts MPI, once per process, and waits until all ranks have. `host` is this machine's name.
+    ///
+    /// # Errors
+    /// When MPI does not start, or the ranks run different versions of this protocol.
+    pub fn init(options: Options, host: &str) -> Result<Self, StartError> {
+        if options.piece == 0 || options.piece > MAX_PIECE {
+            return Err(StartError::Piece { actual: options.piece });
+        }
+        let (sender, receiver) = mpsc::channel();
+        let host = host.to_owned();
+        let life = move || match start(&host) {
+            Ok((library, roll)) => {
+                let (rank, size) = (roll.rank, library.size());
+                let peers = Peers::new(rank, size, SILENCE, Instant::now());
+                let desk = Arc::new(Desk::new(roll.job, peers));
+                if sender.send(Ok((Arc::clone(&desk), roll))).is_ok() {
+                    Link::new(library, desk, options, PERIOD).work();
+                }
+            }
+            Err(error) => drop(sender.send(Err(error))),
+        };
+        thread::Builder::new()
+            .name("link".to_owned())
+            .spawn(life)
+            .map_err(|source| StartError::Thread { source })?;
+        let timeout = options.start_timeout;
+        let (desk, roll) =
+            receiver.recv_timeout(timeout).map_err(|_| StartError::Late { timeout })??;
+        Ok(Self { desk, roll, speaker: Rank(0), timeout: Duration::ZERO })
+    }
+
+    /// This rank.
+    pub fn rank(&self) -> Rank {
+        self.roll.rank
+    }
+
+    /// The number of ranks, at least 1.
+    pub fn size(&self) -> u32 {
+        self.roll.hosts.len() as u32
+    }
+
+    /// The machine that `rank` runs on; its first 64 bytes.
+    pub fn host(&self, rank: Rank) -> &str {
+        self.roll.hosts.get(rank.index()).map_or("", String::as_str)
+    }
+
+    /// The machines of all ranks, in rank order.
+    pub fn hosts(&self) -> &[String] {
+        &self.roll.hosts
+    }
+
+    /// The rank that tells the user how the last run failed: the culprit where it speaks of itself,
+    /// else the first rank that is heard. Rank 0 where nothing failed.
+    pub fn speaker(&self) -> Rank {
+        self.speaker
+    }
+
+    /// Runs `rank_main` as this process's rank, on the calling thread. All ranks do; none returns a
+    /// result before all have one. A rank may stand still for `timeout` while others wait for it.
+    ///
+    /// # Errors
+    /// The first failure of the run, the same on all ranks that hear each other; the culprit gets
+    /// its own error.
+    pub fn run<T, E: fmt::Display>(
+        &mut self,
+        timeout: Duration,
+        stop: &StopSignal,
+        rank_main: impl FnOnce(MpiCommunicator) -> Result<T, E>,
+    ) -> Result<T, RunError<E>> {
+        let rank = self.rank();
+        let world = Arc::new(Ranks::new(self.size(), timeout));
+        let stoppable: Arc<dyn Stoppable> = Arc::clone(&world) as _;
+        stop.attach(Arc::downgrade(&stoppable));
+        self.timeout = timeout;
+        let comm = self.begin(&world);
+        let outcome = match run_rank(&world, rank, || rank_main(comm)) {
+            Outcome::Done(value) => match self.leave(&world) {
+                Ok(()) => return Ok(value),
+                Err(cause) => (Outcome::Done(value), cause),
+            },
+            other => {
+                let unknown = || Cause::Called { culprit: rank, reason: "it failed".to_owned() };
+                (other, world.cause().unwrap_or_else(unknown))
+            }
+        };
+        Err(self.settle(outcome))
+    }
+
+    fn begin(&self, world: &Arc<Ranks>) -> MpiCommunicator {
+        let checksum = Arc::default();
+        let (desk, rank, size) = (Arc::clone(&self.desk), self.rank(), self.size());
+        self.desk.tell_link(|state| {
+            state.number += 1;
+            state.stage = Stage::Working;
+            state.peers.begin_run();
+            state.run = Some(Run {
+                world: Arc::clone(world),
+                checksum: Arc::clone(&checksum),
+                outgoing: Vec::new(),
+                posted: BTreeMap::new(),
+            });
+        });
+        MpiCommunicator::new(Arc::clone(world), rank, size, desk, checksum)
+    }
+
+    /// Waits until every rank has a result, under the deadline of the ranks' own waits.
+    fn leave(&self, world: &Ranks) -> Result<(), Cause> {
+        let number = self.desk.tell_link(|state| {
+            state.stage = Stage::Left;
+            state.number
+        });
+        let mut deadline = Deadline::new(self.timeout);
+        let mut looked = Instant::now();
+        loop {
+            let end = Instant::now() + deadline.period();
+            // A stop that comes after the last result takes nothing away.
+            let found = self.desk.wait_until(end, |state| {
+                let working = state.peers.first_working(number);
+                match (working, world.cause()) {
+                    (None, _) => Some(Ok(())),
+                    (Some(_), Some(cause)) => Some(Err(cause)),
+                    (Some(_), None) => None,
+                }
+            });
+            if let Some(found) = found {
+                if found.is_ok() {
+                    self.desk.tell_link(|state| state.run = None);
+                }
+                return found;
+            }
+            if let Some(first) = self.desk.lock().peers.first_working(number) {
+                world.blame(self.rank(), deadline.look(looked.elapsed(), first, world));
+            }
+            looked = Instant::now();
+        }
+    }
+
+    /// Lets all ranks agree on why the run failed and who says so.
+    fn settle<T, E>(&mut self, (outcome, first): (Outcome<T, E>, Cause)) -> RunError<E> {
+        let (own, size) = (self.rank(), self.size());
+        let number = self.desk.tell_link(|state| {
+            state.stage = Stage::Settled;
+            state.number
+        });
+        let end = Instant::now() + SETTLE;
+        self.desk.wait_until(end, |state| {
+            state.peers.have_all_settled(number, Instant::now()).then_some(())
+        });
+        let mut state = self.desk.lock();
+        let causes = std::iter::once(first.clone()).chain(state.peers.causes(number).cloned());
+        let cause = verdict::weightiest(causes).unwrap_or(first);
+        let now = Instant::now();
+        self.speaker =
+            verdict::speaker(&cause, size, own, |rank| state.peers.can_speak(rank, number, now));
+        let unanswered = state.peers.without_cause(number);
+        if let Some(run) = &mut state.run {
+            run.posted.clear();
+        }
+        verdict::error_of(cause, outcome, own, &unanswered)
+    }
+
+    /// Ends MPI after success, once every rank wants to (MPI_Finalize). A rank that does something
+    /// else before, for instance writes the results, is waited for as long as its process is heard.
+    ///
+    /// # Errors
+    /// When a rank ends the job, is lost or stops; then [`World::abort`] is left.
+    pub fn finalize(&mut self) -> Result<(), CommError> {
+        self.desk.tell_link(|state| state.stage = Stage::Finished);
+        let finished = loop {
+            let timeout = self.timeout;
+            let found = self.desk.wait_until(Instant::now() + PERIOD, |state| {
+                if state.peers.have_all_finished() {
+                    state.order = Some(Order::Finalize);
+                    return Some(Ok(()));
+                }
+                let stopped = || CommError::Stopped { reason: "the launcher has ended".to_owned() };
+                let gone = state.launcher_is_gone.then(stopped);
+                state.peers.failed(timeout, Instant::now()).or(gone).map(Err)
+            });
+            if let Some(found) = found {
+                break found;
+            }
+        };
+        if let Err(error) = &finished {
+            self.speaker = match error {
+                CommError::Aborted { culprit, .. } => *culprit,
+                _ => self.rank(),
+            };
+        }
+        finished?;
+        let ended = |state: &mut super::desk::State| state.has_ended.then_some(());
+        let late = || CommError::Transport {
+            rank: self.rank(),
+            reason: format!("MPI_Finalize did not return within {END:?}"),
+        };
+        self.desk.wait_until(Instant::now() + END, ended).ok_or_else(late)
+    }
+
+    /// Ends this process, and the job with it, after a failure (MPI_Abort). The exit code of the
+    /// job is the speaker's `code`.
+    pub fn abort(self, code: u8) -> ! {
+        let (rank, speaker) = (self.rank(), self.speaker);
+        let number = self.desk.tell_link(|state| {
+            state.stage = Stage::Ending(code);
+            state.number
+        });
+        if rank == speaker {
+            self.desk.wait_until(Instant::now() + CLEAN_UP, |state| {
+                state.peers.have_all_settled(number, Instant::now()).then_some(())
+            });
+            // Once more, so that the others hear of the end before it comes.
+            thread::sleep(Duration::from_millis(20));
+        } else {
+            thread::sleep(PATIENCE);
+        }
+        self.desk.tell_link(|state| state.order = Some(Order::Abort(code)));
+        thread::sleep(PATIENCE);
+        std::process::exit(i32::from(code))
+    }
+}
+
+/// Starts MPI on the calling thread and lets the ranks introduce themselves.
+fn start(host: &str) -> Result<(Library, Roll), StartError> {
+    let library = Library::start().map_err(|reason| match reason {
+        NotStarted::Already => StartError::Already,
+        NotStarted::SingleThreaded => StartError::SingleThreaded,
+    })?;
+    // A number that other jobs do not have, in case that a launcher mixes them; runs count up.
+    let job = RandomState::new().hash_one(host) >> 16;
+    let mut own = vec![PROTOCOL, job];
+    let mut name = host.as_bytes().to_vec();
+    name.resize(8 * HOST, 0);
+    own.extend(name.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)));
+    let all = library.all_gather(&own);
+    let rank = library.rank();
+    let mut hosts = Vec::new();
+    for (other, words) in (0..).map(Rank).zip(all.chunks(own.len())) {
+        let (expected, actual) = (PROTOCOL, words[0]);
+        if actual != expected {
+            return Err(StartError::Protocol { own: rank, rank: other, expected, actual });
+        }
+        let name: Vec<u8> = words[2..].iter().flat_map(|word| word.to_le_bytes()).collect();
+        let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+        hosts.push(String::from_utf8_lossy(&name[..end]).into_owned());
+    }
+    Ok((library, Roll { rank, job: all[1], hosts }))
+}

@@ -1,0 +1,149 @@
+//! The cases: what is started, what is done to it, how it must end.
+
+use crate::launch::{Ended, Job};
+use crate::ranks::REPORT;
+use rustix::process::{Signal, kill_process};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// What the driver does to a job.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Blow {
+    None,
+    /// A signal to a rank's process.
+    Rank(u32, Signal),
+    /// A signal to `mpirun`.
+    Launcher(Signal),
+}
+
+/// What the report of a failure says; empty where our processes report nothing.
+#[derive(Clone, Copy)]
+struct Expected {
+    codes: &'static [i32],
+    report: &'static str,
+    /// Seconds from the blow or, without one, from the start until no process is left.
+    bound: u64,
+}
+
+pub struct Case {
+    name: String,
+    size: u32,
+    blow: Blow,
+    expected: Expected,
+}
+
+impl Case {
+    pub fn title(&self) -> String {
+        let blow = match self.blow {
+            Blow::None => String::new(),
+            Blow::Rank(rank, signal) => format!(", {} to rank {rank}", name_of(signal)),
+            Blow::Launcher(signal) => format!(", {} to mpirun", name_of(signal)),
+        };
+        format!("{}, {} ranks{blow}", self.name, self.size)
+    }
+
+    pub fn is_heavy(&self) -> bool {
+        ["heavy", "throughput", "overlap"].contains(&self.name.as_str())
+    }
+
+    pub fn check(&self) -> Result<String, String> {
+        let job = Job::start(&self.name, self.size);
+        if self.blow != Blow::None {
+            (0..self.size).for_each(|rank| drop(job.process(rank)));
+            sleep(Duration::from_millis(500));
+        }
+        match self.blow {
+            Blow::None => {}
+            Blow::Rank(rank, signal) => kill_process(job.process(rank), signal).unwrap(),
+            Blow::Launcher(signal) => kill_process(job.launcher(), signal).unwrap(),
+        }
+        let begun = Instant::now();
+        let ended = job.end(Duration::from_secs(self.expected.bound))?;
+        let after = begun.elapsed().as_secs_f64();
+        self.judge(&ended).map_err(|why| format!("{why}, code {}:\n{}", ended.code, ended.text))?;
+        let told = |line: &&str| line.starts_with("NOTE") || line.starts_with(REPORT) || line.contains("bytes in");
+        let notes: String = ended.text.lines().filter(told).map(|line| format!("\n    {line}")).collect();
+        Ok(format!(", code {}, {after:.1} s after{notes}", ended.code))
+    }
+
+    fn judge(&self, ended: &Ended) -> Result<(), String> {
+        let Expected { codes, report, .. } = self.expected;
+        if !codes.contains(&ended.code) {
+            return Err(format!("expected one of {codes:?}"));
+        }
+        let reports: Vec<_> = ended.text.lines().filter(|line| line.contains(REPORT)).collect();
+        let is_right = match (report, &reports[..]) {
+            ("", []) => true,
+            ("?", [] | [_]) => true,
+            (report, [only]) => only.contains(report),
+            _ => false,
+        };
+        if is_right { Ok(()) } else { Err(format!("expected one report with {report:?}")) }
+    }
+}
+
+fn name_of(signal: Signal) -> &'static str {
+    match signal {
+        Signal::KILL => "SIGKILL",
+        Signal::STOP => "SIGSTOP",
+        Signal::INT => "SIGINT",
+        Signal::TERM => "SIGTERM",
+        _ => "a signal",
+    }
+}
+
+fn case(name: impl Into<String>, size: u32, blow: Blow, expected: Expected) -> Case {
+    Case { name: name.into(), size, blow, expected }
+}
+
+fn well(bound: u64) -> Expected {
+    Expected { codes: &[0], report: "", bound }
+}
+
+fn fails(codes: &'static [i32], report: &'static str, bound: u64) -> Expected {
+    Expected { codes, report, bound }
+}
+
+/// Codes of a launcher that ended the job by itself.
+const LAUNCHER: &[i32] = &[1, 9, 130, 134, 137, 143];
+
+pub fn all() -> Vec<Case> {
+    let none = Blow::None;
+    let mut cases: Vec<Case> = (1..=4).map(|size| case("suite", size, none, well(60))).collect();
+    cases.extend([
+        case("sizes", 3, none, well(20)),
+        case("stale", 3, none, well(20)),
+        case("slow 1", 4, none, well(20)),
+        case("errors 0", 3, none, fails(&[9], "rank 0: the disk is full", 5)),
+        case("errors 2", 3, none, fails(&[9], "rank 2: the disk is full", 5)),
+        case("panics 0", 3, none, fails(&[4], "rank 0 panicked: index 9", 5)),
+        case("panics 1", 4, none, fails(&[4], "rank 1 panicked: index 9", 5)),
+        case("aborts 0", 3, none, fails(&[4], "rank 0 ended the run: digests differ", 5)),
+        case("aborts 2", 4, none, fails(&[4], "rank 2 ended the run: digests differ", 5)),
+        case("leaves 0", 2, none, fails(&[4], "rank 0 has ended, but rank 1", 5)),
+        case("leaves 1", 2, none, fails(&[4], "rank 1 has ended, but rank 0", 5)),
+        case("outside 1", 3, none, fails(&[7], "", 5)),
+        case("exits 1", 3, none, fails(LAUNCHER, "?", 6)),
+        case("stuck 0", 3, none, fails(&[5], "rank 0 made no progress for 2s", 10)),
+        case("stuck 2", 4, none, fails(&[5], "rank 2 made no progress for 2s", 10)),
+        case("damaged 1", 2, none, fails(&[6], "message 1 from rank 0 to rank 1 (tag 1) was damaged", 5)),
+        case("damaged 0", 3, none, fails(&[6], "message 1 from rank 2 to rank 0 (tag 1) was damaged", 5)),
+    ]);
+    for (name, size, rank) in [("ring", 4, 0), ("ring", 3, 2), ("waits", 2, 1)] {
+        cases.push(case(name, size, Blow::Rank(rank, Signal::KILL), fails(&[137], "?", 5)));
+    }
+    for (rank, report) in [(0, "rank 0 made no progress for 2s"), (2, "rank 2 made no progress for 2s")] {
+        cases.push(case("ring", 4, Blow::Rank(rank, Signal::STOP), fails(&[5], report, 9)));
+    }
+    let stopped = "stopped: SIGTERM";
+    cases.push(case("ring", 3, Blow::Rank(1, Signal::TERM), fails(&[143], stopped, 5)));
+    for signal in [Signal::INT, Signal::TERM] {
+        cases.push(case("ring", 4, Blow::Launcher(signal), fails(LAUNCHER, "stopped: SIG", 6)));
+    }
+    cases.push(case("ring", 3, Blow::Launcher(Signal::KILL), fails(&[137], "?", 6)));
+    cases.push(case("throughput", 2, none, well(60)));
+    cases.push(case("throughput", 4, none, well(60)));
+    cases.push(case("overlap", 2, none, well(60)));
+    cases.push(case("heavy", 2, none, well(120)));
+    cases
+}
