@@ -43,8 +43,7 @@ impl<M: Message> ReceiveRequest<M> for LocalReceive<M> {
         let Delivery { envelope, begun, landed } = delivery;
         let message: M =
             envelope.open().map_err(|actual| self.route.kind_error(M::KIND, actual))?;
-        let (wait, transfer) =
-            (Span { begun: started, ended }, Span { begun, ended: landed });
+        let (wait, transfer) = (Span { begun: started, ended }, Span { begun, ended: landed });
         self.route.count_received(message.byte_len(), wait, transfer);
         Ok(message)
     }

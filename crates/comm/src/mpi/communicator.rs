@@ -22,7 +22,13 @@ pub struct MpiCommunicator {
 }
 
 impl MpiCommunicator {
-    pub(super) fn new(world: Arc<World>, rank: Rank, size: u32, desk: Arc<Desk>, checksum: Arc<Spent>) -> Self {
+    pub(super) fn new(
+        world: Arc<World>,
+        rank: Rank,
+        size: u32,
+        desk: Arc<Desk>,
+        checksum: Arc<Spent>,
+    ) -> Self {
         let mailboxes = (0..size).map(|_| Mailbox::default()).collect();
         Self { own: LocalCommunicator::new(world, mailboxes, rank), desk, checksum }
     }
@@ -60,7 +66,10 @@ impl Communicator for MpiCommunicator {
             to,
             tag,
             kind: M::KIND,
-            pack: Box::new(move || Packet { header: message.header(), payload: message.to_bytes() }),
+            pack: Box::new(move || Packet {
+                header: message.header(),
+                payload: message.to_bytes(),
+            }),
             matched: Arc::clone(&matched),
         };
         self.desk.tell_link(|state| {

@@ -59,15 +59,26 @@ mod tests {
         let found = |launcher, size| Some(Environment { launcher, size });
         let cases: [(&[(&str, &str)], Option<Environment>); 9] = [
             (&[], None),
-            (&[("OMPI_COMM_WORLD_SIZE", "4"), ("PMIX_RANK", "1")], found(Launcher::OpenMpi, Some(4))),
+            (
+                &[("OMPI_COMM_WORLD_SIZE", "4"), ("PMIX_RANK", "1")],
+                found(Launcher::OpenMpi, Some(4)),
+            ),
             (&[("OMPI_COMM_WORLD_SIZE", "many")], found(Launcher::OpenMpi, None)),
             (&[("PMI_SIZE", "2"), ("PMI_RANK", "0")], found(Launcher::Hydra, Some(2))),
             (&[("PMI_SIZE", "8"), ("SLURM_JOB_ID", "7")], found(Launcher::Slurm, Some(8))),
             (
-                &[("PMIX_RANK", "0"), ("SLURM_JOB_ID", "7"), ("SLURM_STEP_NUM_TASKS", "3"), ("SLURM_NTASKS", "9")],
+                &[
+                    ("PMIX_RANK", "0"),
+                    ("SLURM_JOB_ID", "7"),
+                    ("SLURM_STEP_NUM_TASKS", "3"),
+                    ("SLURM_NTASKS", "9"),
+                ],
                 found(Launcher::Slurm, Some(3)),
             ),
-            (&[("PMI_FD", "5"), ("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "9")], found(Launcher::Slurm, Some(9))),
+            (
+                &[("PMI_FD", "5"), ("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "9")],
+                found(Launcher::Slurm, Some(9)),
+            ),
             (&[("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "9"), ("SLURM_PROCID", "0")], None),
             (&[("PMIX_RANK", "0")], found(Launcher::Pmix, None)),
         ];

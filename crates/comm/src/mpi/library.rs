@@ -51,7 +51,8 @@ fn check(call: &'static str, code: c_int) -> Result<(), LibraryError> {
     let mut length: c_int = 0;
     // SAFETY: TEXT is above MPI_MAX_ERROR_STRING of Open MPI (256) and MPICH (512); both pointers
     // are valid for the call.
-    let known = unsafe { ffi::MPI_Error_string(code, text.as_mut_ptr().cast::<c_char>(), &mut length) };
+    let known =
+        unsafe { ffi::MPI_Error_string(code, text.as_mut_ptr().cast::<c_char>(), &mut length) };
     let length = usize::try_from(length).unwrap_or(0).min(TEXT);
     let reason = if known == ffi::MPI_SUCCESS as c_int {
         String::from_utf8_lossy(&text[..length]).into_owned()
@@ -407,8 +408,7 @@ impl Inbound {
             let mut request = ffi::RSMPI_REQUEST_NULL;
             let (kind, communicator) = (ffi::RSMPI_UINT8_T, library.raw(stream));
             let data = self.buffer.as_mut_ptr().add(self.posted).cast();
-            let code =
-                ffi::MPI_Irecv(data, length, kind, peer, tag, communicator, &mut request);
+            let code = ffi::MPI_Irecv(data, length, kind, peer, tag, communicator, &mut request);
             (code, request)
         };
         check("MPI_Irecv", code)?;

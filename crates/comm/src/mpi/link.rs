@@ -225,7 +225,9 @@ impl Link {
     /// Puts back a receive that a message of another run had matched, unless its request is gone.
     fn repost(&self, key: Key, landing: Arc<Landing>) {
         let mut state = self.desk.lock();
-        if landing.repost() && let Some(run) = &mut state.run {
+        if landing.repost()
+            && let Some(run) = &mut state.run
+        {
             run.posted.entry(key).or_default().push_front(landing);
         }
     }

@@ -6,9 +6,9 @@
 //! waited is blamed itself.
 
 use super::wire::{Notice, Stage};
+use crate::CommError;
 use crate::deadline::Standing;
 use crate::world::{Cause, World};
-use crate::CommError;
 use ringattn_core::Rank;
 use std::time::{Duration, Instant};
 
@@ -72,10 +72,14 @@ impl Peers {
             let is_silent = now.saturating_duration_since(peer.heard) > silence;
             let waiting_for = standing.waiting_for.filter(|_| !is_silent);
             world.hear(rank, Standing { waiting_for, ..*standing });
-            if peer.notice.run == number && let Some(cause) = cause {
+            if peer.notice.run == number
+                && let Some(cause) = cause
+            {
                 world.abort(cause.clone());
             }
-            if let Stage::Ending(code) = peer.notice.stage && peer.notice.run <= number {
+            if let Stage::Ending(code) = peer.notice.stage
+                && peer.notice.run <= number
+            {
                 let reason = format!("it ended with exit code {code}");
                 world.abort(Cause::Called { culprit: rank, reason });
             }
@@ -96,7 +100,9 @@ impl Peers {
     /// What the peers say ended run `number`.
     pub(super) fn causes(&self, number: u64) -> impl Iterator<Item = &Cause> {
         let of_run = move |peer: &Peer| peer.notice.run == number;
-        self.others().filter(move |(_, peer)| of_run(peer)).filter_map(|(_, peer)| peer.notice.cause.as_ref())
+        self.others()
+            .filter(move |(_, peer)| of_run(peer))
+            .filter_map(|(_, peer)| peer.notice.cause.as_ref())
     }
 
     /// The ranks that have not said why run `number` ended.
@@ -110,17 +116,24 @@ impl Peers {
     pub(super) fn can_speak(&self, rank: Rank, number: u64, now: Instant) -> bool {
         rank == self.own
             || self.peers.get(rank.index()).is_some_and(|peer| {
-                let returned = matches!(peer.notice.stage, Stage::Settled | Stage::Ending(_));
-                peer.notice.run == number && returned && !self.is_silent(peer, now)
+                let has_settled = peer.notice.run == number && peer.notice.stage == Stage::Settled;
+                let ends = matches!(peer.notice.stage, Stage::Ending(_));
+                (has_settled || ends) && !self.is_silent(peer, now)
             })
     }
 
-    /// Whether every peer that is heard has returned from its failed run, or ends.
-    pub(super) fn have_all_settled(&self, number: u64, now: Instant) -> bool {
+    /// A peer that has begun to end the job: it has spoken. And the exit code.
+    pub(super) fn ending(&self) -> Option<(Rank, u8)> {
+        self.others().find_map(|(rank, peer)| match peer.notice.stage {
+            Stage::Ending(code) => Some((rank, code)),
+            _ => None,
+        })
+    }
+
+    /// Whether every peer that is heard, apart from `lost` ones, has returned from its failed run.
+    pub(super) fn have_all_settled(&self, number: u64, lost: &[Rank], now: Instant) -> bool {
         self.others().all(|(rank, peer)| {
-            self.can_speak(rank, number, now)
-                || self.is_silent(peer, now)
-                || matches!(peer.notice.stage, Stage::Ending(_))
+            self.can_speak(rank, number, now) || self.is_silent(peer, now) || lost.contains(&rank)
         })
     }
 

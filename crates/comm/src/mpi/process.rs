@@ -6,7 +6,7 @@
 //! never called after a failure: it waits for ranks that may not come.
 
 use super::communicator::MpiCommunicator;
-use super::desk::{Desk, Order, Run};
+use super::desk::{Desk, Order, Run, State};
 use super::library::{Library, NotStarted};
 use super::link::Link;
 use super::options::{MAX_PIECE, Options};
@@ -36,6 +36,10 @@ const SILENCE: Duration = Duration::from_millis(1100);
 const SETTLE: Duration = Duration::from_millis(500);
 /// How long the speaker waits until the others have cleaned up.
 const CLEAN_UP: Duration = Duration::from_secs(1);
+/// How long a last notice may take to its peers.
+const FAREWELL: Duration = Duration::from_millis(20);
+/// How long the others let the end that has begun come to them.
+const MERCY: Duration = Duration::from_millis(300);
 /// How long the others wait for the speaker to end the job.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How long MPI may take to end.
@@ -98,6 +102,8 @@ pub struct World {
     desk: Arc<Desk>,
     roll: Roll,
     speaker: Rank,
+    /// Ranks that did not say how the last run failed.
+    lost: Vec<Rank>,
     timeout: Duration,
 }
 
@@ -130,7 +136,8 @@ impl World {
         let timeout = options.start_timeout;
         let (desk, roll) =
             receiver.recv_timeout(timeout).map_err(|_| StartError::Late { timeout })??;
-        Ok(Self { desk, roll, speaker: Rank(0), timeout: Duration::ZERO })
+        let (speaker, lost, timeout) = (roll.rank, Vec::new(), Duration::ZERO);
+        Ok(Self { desk, roll, speaker, lost, timeout })
     }
 
     /// This rank.
@@ -153,8 +160,8 @@ impl World {
         &self.roll.hosts
     }
 
-    /// The rank that tells the user how the last run failed: the culprit where it speaks of itself,
-    /// else the first rank that is heard. Rank 0 where nothing failed.
+    /// The rank that tells the user how the run failed: the culprit where it speaks of itself, else
+    /// the first rank that is heard. Before a run and after success, each rank speaks for itself.
     pub fn speaker(&self) -> Rank {
         self.speaker
     }
@@ -248,19 +255,20 @@ impl World {
         });
         let end = Instant::now() + SETTLE;
         self.desk.wait_until(end, |state| {
-            state.peers.have_all_settled(number, Instant::now()).then_some(())
+            state.peers.have_all_settled(number, &[], Instant::now()).then_some(())
         });
         let mut state = self.desk.lock();
         let causes = std::iter::once(first.clone()).chain(state.peers.causes(number).cloned());
         let cause = verdict::weightiest(causes).unwrap_or(first);
         let now = Instant::now();
-        self.speaker =
-            verdict::speaker(&cause, size, own, |rank| state.peers.can_speak(rank, number, now));
-        let unanswered = state.peers.without_cause(number);
+        let can_speak = |rank| state.peers.can_speak(rank, number, now);
+        let chosen = || verdict::speaker(&cause, size, own, can_speak);
+        self.speaker = state.peers.ending().map_or_else(chosen, |(rank, _)| rank);
+        self.lost = state.peers.without_cause(number);
         if let Some(run) = &mut state.run {
             run.posted.clear();
         }
-        verdict::error_of(cause, outcome, own, &unanswered)
+        verdict::error_of(cause, outcome, own, &self.lost)
     }
 
     /// Ends MPI after success, once every rank wants to (MPI_Finalize). A rank that does something
@@ -292,7 +300,7 @@ impl World {
             };
         }
         finished?;
-        let ended = |state: &mut super::desk::State| state.has_ended.then_some(());
+        let ended = |state: &mut State| state.has_ended.then_some(());
         let late = || CommError::Transport {
             rank: self.rank(),
             reason: format!("MPI_Finalize did not return within {END:?}"),
@@ -303,19 +311,24 @@ impl World {
     /// Ends this process, and the job with it, after a failure (MPI_Abort). The exit code of the
     /// job is the speaker's `code`.
     pub fn abort(self, code: u8) -> ! {
-        let (rank, speaker) = (self.rank(), self.speaker);
-        let number = self.desk.tell_link(|state| {
-            state.stage = Stage::Ending(code);
-            state.number
-        });
-        if rank == speaker {
-            self.desk.wait_until(Instant::now() + CLEAN_UP, |state| {
-                state.peers.have_all_settled(number, Instant::now()).then_some(())
+        if self.rank() == self.speaker {
+            let number = self.desk.tell_link(|state| {
+                state.stage = Stage::Ending(code);
+                state.number
             });
-            // Once more, so that the others hear of the end before it comes.
-            thread::sleep(Duration::from_millis(20));
+            self.desk.wait_until(Instant::now() + CLEAN_UP, |state| {
+                let now = Instant::now();
+                state.peers.have_all_settled(number, &self.lost, now).then_some(())
+            });
+            // So that the others hear of the end before it comes.
+            thread::sleep(FAREWELL);
         } else {
-            thread::sleep(PATIENCE);
+            let ending = |state: &mut State| state.peers.ending();
+            if let Some((_, code)) = self.desk.wait_until(Instant::now() + PATIENCE, ending) {
+                // The launcher ends this process, or it ends itself: some launchers take a second.
+                thread::sleep(MERCY);
+                std::process::exit(i32::from(code));
+            }
         }
         self.desk.tell_link(|state| state.order = Some(Order::Abort(code)));
         thread::sleep(PATIENCE);

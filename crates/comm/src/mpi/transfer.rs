@@ -225,7 +225,9 @@ impl Receiving {
             Unreadable::Seal { expected: seal, actual } => {
                 self.damaged(*expected, SEAL, (seal, actual))
             }
-            other => CommError::Transport { rank, reason: format!("rank {} sent {other}", self.key.0) },
+            other => {
+                CommError::Transport { rank, reason: format!("rank {} sent {other}", self.key.0) }
+            }
         })?;
         let is_stale = envelope.run != self.context.number;
         let landing = if is_stale { self.landing.take() } else { None };

@@ -140,7 +140,8 @@ mod tests {
 
     #[test]
     fn a_stop_names_who_does_not_answer() {
-        let error = error_of(stopped(), Outcome::<(), &str>::Panicked, Rank(0), &[Rank(1), Rank(3)]);
+        let error =
+            error_of(stopped(), Outcome::<(), &str>::Panicked, Rank(0), &[Rank(1), Rank(3)]);
         assert_eq!(error.to_string(), "stopped: SIGTERM; no answer from rank 1, rank 3");
     }
 }

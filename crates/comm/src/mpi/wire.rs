@@ -303,9 +303,9 @@ fn cause_of(kind: u64, numbers: &[u64], text: String) -> Option<Cause> {
             culprit: rank(1)?,
             timeout: Duration::from_nanos(*numbers.get(2)?),
         },
-        7 => CommError::Deadlock {
-            ranks: (0..numbers.len()).map(rank).collect::<Option<Vec<_>>>()?,
-        },
+        7 => {
+            CommError::Deadlock { ranks: (0..numbers.len()).map(rank).collect::<Option<Vec<_>>>()? }
+        }
         8 => CommError::Damaged {
             from: rank(0)?,
             to: rank(1)?,
@@ -393,7 +393,9 @@ mod tests {
         let stages =
             [Stage::Working, Stage::Left, Stage::Settled, Stage::Finished, Stage::Ending(255)];
         for cause in causes() {
-            for (stage, waiting_for) in stages.into_iter().zip([None, Some(Rank(0))].into_iter().cycle()) {
+            for (stage, waiting_for) in
+                stages.into_iter().zip([None, Some(Rank(0))].into_iter().cycle())
+            {
                 let standing = Standing { count: 1 << 60, waiting_for };
                 let written = Notice { run: 1, standing, stage, cause: cause.clone() };
                 assert_eq!(Notice::read(&written.write()), Ok(written));
@@ -418,10 +420,7 @@ mod tests {
     fn another_protocol_and_nonsense_are_refused() {
         let mut other = Writer(Vec::new());
         other.word(PROTOCOL + 1);
-        assert_eq!(
-            Notice::read(&other.seal()),
-            Err(Unreadable::Protocol { actual: PROTOCOL + 1 })
-        );
+        assert_eq!(Notice::read(&other.seal()), Err(Unreadable::Protocol { actual: PROTOCOL + 1 }));
         let mut claims = Writer::new();
         (0..6).for_each(|_| claims.word(0));
         claims.words(&[]);
@@ -435,7 +434,8 @@ mod tests {
         let cause = Some(Cause::Called { culprit: Rank(0), reason });
         let standing = Standing { count: 0, waiting_for: None };
         let written = Notice { run: 0, standing, stage: Stage::Working, cause }.write();
-        let Ok(Notice { cause: Some(Cause::Called { reason, .. }), .. }) = Notice::read(&written) else {
+        let Ok(Notice { cause: Some(Cause::Called { reason, .. }), .. }) = Notice::read(&written)
+        else {
             unreachable!("it was written so");
         };
         assert_eq!(reason, "ß".repeat(TEXT / 2));

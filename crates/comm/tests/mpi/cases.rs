@@ -25,7 +25,7 @@ struct Expected {
     bound: u64,
 }
 
-pub struct Case {
+pub(crate) struct Case {
     name: String,
     size: u32,
     blow: Blow,
@@ -33,7 +33,7 @@ pub struct Case {
 }
 
 impl Case {
-    pub fn title(&self) -> String {
+    pub(crate) fn title(&self) -> String {
         let blow = match self.blow {
             Blow::None => String::new(),
             Blow::Rank(rank, signal) => format!(", {} to rank {rank}", name_of(signal)),
@@ -42,14 +42,16 @@ impl Case {
         format!("{}, {} ranks{blow}", self.name, self.size)
     }
 
-    pub fn is_heavy(&self) -> bool {
+    pub(crate) fn is_heavy(&self) -> bool {
         ["heavy", "throughput", "overlap"].contains(&self.name.as_str())
     }
 
-    pub fn check(&self) -> Result<String, String> {
+    pub(crate) fn check(&self) -> Result<String, String> {
         let job = Job::start(&self.name, self.size);
         if self.blow != Blow::None {
-            (0..self.size).for_each(|rank| drop(job.process(rank)));
+            for rank in 0..self.size {
+                job.process(rank);
+            }
             sleep(Duration::from_millis(500));
         }
         match self.blow {
@@ -61,8 +63,11 @@ impl Case {
         let ended = job.end(Duration::from_secs(self.expected.bound))?;
         let after = begun.elapsed().as_secs_f64();
         self.judge(&ended).map_err(|why| format!("{why}, code {}:\n{}", ended.code, ended.text))?;
-        let told = |line: &&str| line.starts_with("NOTE") || line.starts_with(REPORT) || line.contains("bytes in");
-        let notes: String = ended.text.lines().filter(told).map(|line| format!("\n    {line}")).collect();
+        let told = |line: &&str| {
+            line.starts_with("NOTE ") || line.starts_with(REPORT) || line.contains("bytes in")
+        };
+        let notes: String =
+            ended.text.lines().filter(told).map(|line| format!("\n    {line}")).collect();
         Ok(format!(", code {}, {after:.1} s after{notes}", ended.code))
     }
 
@@ -107,7 +112,7 @@ fn fails(codes: &'static [i32], report: &'static str, bound: u64) -> Expected {
 /// Codes of a launcher that ended the job by itself.
 const LAUNCHER: &[i32] = &[1, 9, 130, 134, 137, 143];
 
-pub fn all() -> Vec<Case> {
+pub(crate) fn all() -> Vec<Case> {
     let none = Blow::None;
     let mut cases: Vec<Case> = (1..=4).map(|size| case("suite", size, none, well(60))).collect();
     cases.extend([
@@ -123,16 +128,29 @@ pub fn all() -> Vec<Case> {
         case("leaves 0", 2, none, fails(&[4], "rank 0 has ended, but rank 1", 5)),
         case("leaves 1", 2, none, fails(&[4], "rank 1 has ended, but rank 0", 5)),
         case("outside 1", 3, none, fails(&[7], "", 5)),
+        case("outside 0", 2, none, fails(&[7], "", 5)),
         case("exits 1", 3, none, fails(LAUNCHER, "?", 6)),
         case("stuck 0", 3, none, fails(&[5], "rank 0 made no progress for 2s", 10)),
         case("stuck 2", 4, none, fails(&[5], "rank 2 made no progress for 2s", 10)),
-        case("damaged 1", 2, none, fails(&[6], "message 1 from rank 0 to rank 1 (tag 1) was damaged", 5)),
-        case("damaged 0", 3, none, fails(&[6], "message 1 from rank 2 to rank 0 (tag 1) was damaged", 5)),
+        case(
+            "damaged 1",
+            2,
+            none,
+            fails(&[6], "message 1 from rank 0 to rank 1 (tag 1) was damaged", 5),
+        ),
+        case(
+            "damaged 0",
+            3,
+            none,
+            fails(&[6], "message 1 from rank 2 to rank 0 (tag 1) was damaged", 5),
+        ),
     ]);
     for (name, size, rank) in [("ring", 4, 0), ("ring", 3, 2), ("waits", 2, 1)] {
         cases.push(case(name, size, Blow::Rank(rank, Signal::KILL), fails(&[137], "?", 5)));
     }
-    for (rank, report) in [(0, "rank 0 made no progress for 2s"), (2, "rank 2 made no progress for 2s")] {
+    for (rank, report) in
+        [(0, "rank 0 made no progress for 2s"), (2, "rank 2 made no progress for 2s")]
+    {
         cases.push(case("ring", 4, Blow::Rank(rank, Signal::STOP), fails(&[5], report, 9)));
     }
     let stopped = "stopped: SIGTERM";

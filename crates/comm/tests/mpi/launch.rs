@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// The first argument of a rank.
-pub const RANK: &str = "--rank";
+pub(crate) const RANK: &str = "--rank";
 
 /// A job under way.
-pub struct Job {
+pub(crate) struct Job {
     child: Child,
     output: Vec<JoinHandle<String>>,
     folder: TempDir,
@@ -22,14 +22,14 @@ pub struct Job {
 
 /// How a job ended.
 #[derive(Debug)]
-pub struct Ended {
+pub(crate) struct Ended {
     /// 128 and the signal's number where a signal ended `mpirun`.
-    pub code: i32,
-    pub text: String,
+    pub(crate) code: i32,
+    pub(crate) text: String,
 }
 
 impl Job {
-    pub fn start(case: &str, size: u32) -> Self {
+    pub(crate) fn start(case: &str, size: u32) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new("mpirun");
         command
@@ -52,7 +52,7 @@ impl Job {
     }
 
     /// The process of `rank`, once it runs.
-    pub fn process(&self, rank: u32) -> Pid {
+    pub(crate) fn process(&self, rank: u32) -> Pid {
         let end = Instant::now() + Duration::from_secs(30);
         loop {
             let read = fs::read_to_string(self.pid_file(rank)).unwrap_or_default();
@@ -64,12 +64,12 @@ impl Job {
         }
     }
 
-    pub fn launcher(&self) -> Pid {
+    pub(crate) fn launcher(&self) -> Pid {
         Pid::from_child(&self.child)
     }
 
     /// Waits for the end, which must come before `limit`, and that every rank's process is gone.
-    pub fn end(mut self, limit: Duration) -> Result<Ended, String> {
+    pub(crate) fn end(mut self, limit: Duration) -> Result<Ended, String> {
         let ranks: Vec<Pid> = (0..self.size).map(|rank| self.process(rank)).collect();
         let end = Instant::now() + limit;
         let mut in_time = true;
@@ -90,7 +90,9 @@ impl Job {
         while in_time && left() > 0 {
             if Instant::now() > end {
                 in_time = false;
-                ranks.iter().for_each(|rank| drop(kill_process(*rank, Signal::KILL)));
+                for rank in &ranks {
+                    let _ = kill_process(*rank, Signal::KILL);
+                }
             }
             thread::sleep(Duration::from_millis(5));
         }

@@ -14,16 +14,16 @@ use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
-pub const TAG: Tag = Tag(1);
+pub(crate) const TAG: Tag = Tag(1);
 /// What a rank prints when it reports a failure.
-pub const REPORT: &str = "REPORT:";
+pub(crate) const REPORT: &str = "REPORT:";
 /// The timeout where a case needs a short one.
-pub const SHORT: Duration = Duration::from_secs(2);
+pub(crate) const SHORT: Duration = Duration::from_secs(2);
 const LONG: Duration = Duration::from_secs(30);
 const MS: Duration = Duration::from_millis(1);
 
 #[derive(Debug, Error)]
-pub enum Failure {
+pub(crate) enum Failure {
     #[error(transparent)]
     Comm(#[from] CommError),
     #[error(transparent)]
@@ -44,7 +44,7 @@ fn parse(case: &str) -> (&str, Vec<u32>) {
     (name, words.map(|word| word.parse().unwrap()).collect())
 }
 
-pub fn main(case: &str, folder: &Path) -> ExitCode {
+pub(crate) fn main(case: &str, folder: &Path) -> ExitCode {
     let (name, numbers) = parse(case);
     let first = numbers.first().copied().unwrap_or(0);
     let stop = watch_signals();
@@ -61,7 +61,9 @@ pub fn main(case: &str, folder: &Path) -> ExitCode {
     let own = world.rank().0;
     let ended = match name {
         "suite" => suite_in_many_runs(&mut world, &stop),
-        "sizes" => world.run(LONG, &stop, |comm| sizes(&comm, 1000, &[0, 1, 999, 1000, 1001, 54_321])),
+        "sizes" => {
+            world.run(LONG, &stop, |comm| sizes(&comm, 1000, &[0, 1, 999, 1000, 1001, 54_321]))
+        }
         "heavy" => world.run(LONG, &stop, |comm| sizes(&comm, 4 << 20, &[2_200_000_000])),
         "stale" => stale(&mut world, &stop),
         "throughput" => world.run(LONG, &stop, |comm| throughput(&comm)),
@@ -69,20 +71,24 @@ pub fn main(case: &str, folder: &Path) -> ExitCode {
         "outside" if own == first => world.abort(7),
         "errors" => world.run(LONG, &stop, |comm| busy(&comm, first, |_| Err(Failure::DiskFull))),
         "panics" => world.run(LONG, &stop, |comm| busy(&comm, first, |_| panic!("index 9"))),
-        "aborts" => world.run(LONG, &stop, |comm| busy(&comm, first, |comm| {
-            comm.abort("digests differ".to_owned());
-            Ok(())
-        })),
+        "aborts" => world.run(LONG, &stop, |comm| {
+            busy(&comm, first, |comm| {
+                comm.abort("digests differ".to_owned());
+                Ok(())
+            })
+        }),
         "leaves" => world.run(LONG, &stop, |comm| {
             if comm.rank().0 == first { Ok(()) } else { receive(&comm, first) }
         }),
         "exits" => world.run(LONG, &stop, |comm| busy(&comm, first, |_| std::process::exit(0))),
         "waits" | "outside" => world.run(LONG, &stop, |comm| busy(&comm, u32::MAX, |_| Ok(()))),
         "ring" => world.run(SHORT, &stop, |comm| ring(&comm)),
-        "stuck" => world.run(SHORT, &stop, |comm| busy(&comm, first, |_| {
-            sleep(60 * SHORT);
-            Ok(())
-        })),
+        "stuck" => world.run(SHORT, &stop, |comm| {
+            busy(&comm, first, |_| {
+                sleep(60 * SHORT);
+                Ok(())
+            })
+        }),
         "slow" => world.run(SHORT, &stop, |comm| slow(&comm, first)),
         "damaged" => world.run(LONG, &stop, |comm| {
             for _ in 0..3 {
@@ -327,8 +333,11 @@ fn overlap(comm: &MpiCommunicator) -> Outcome {
             eprintln!(
                 "NOTE {} MiB, {compute} ms compute: send wait median {:.3} ms, with receive and copy median {:.3}; \
                  transfer {:.1} ms, in wait {:.3} ms a step, hidden {hidden:.4}",
-                length >> 20, ms(waits[4].0), ms(waits[4].1),
-                ms(spent.transfer) / 8.0, ms(spent.transfer_wait) / 8.0,
+                length >> 20,
+                ms(waits[4].0),
+                ms(waits[4].1),
+                ms(spent.transfer) / 8.0,
+                ms(spent.transfer_wait) / 8.0,
             );
         }
     }
