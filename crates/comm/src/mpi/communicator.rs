@@ -2,13 +2,12 @@
 //! to the link thread over the desk.
 
 use super::desk::{Desk, Key, Outgoing, Packet, Spent};
-use super::landing::{Delivery, Landing, Progress};
+use super::landing::{Delivery, Landing, Progress, Refusal, Slot};
 use crate::local::{LocalCommunicator, LocalReceive, Mailbox};
 use crate::request::{Route, Span};
 use crate::world::{Look, Watch, World};
 use crate::{CommError, Communicator, Counters, MatchedSend, Operation, ReceiveRequest, Tag};
 use ringattn_core::{Message, Rank};
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -89,14 +88,15 @@ impl Communicator for MpiCommunicator {
             return self.own.immediate_receive(from, tag).map(|own| MpiReceive(Source::Own(own)));
         }
         let route = self.own.route(from, tag)?;
-        let landing = Arc::new(Landing::default());
+        let landing = Arc::new(Landing::new());
+        let slot: Arc<dyn Slot> = Arc::clone(&landing) as _;
         self.desk.tell_link(|state| {
             if let Some(run) = &mut state.run {
-                run.posted.entry((from, tag)).or_default().push_back(Arc::clone(&landing));
+                run.posted.entry((from, tag)).or_default().push_back(slot);
             }
         });
         let posted = Posted { key: (from, tag), landing, desk: Arc::clone(&self.desk) };
-        Ok(MpiReceive(Source::Peer { route, posted, message: PhantomData }))
+        Ok(MpiReceive(Source::Peer { route, posted }))
     }
 
     fn abort(&self, reason: String) {
@@ -113,13 +113,13 @@ impl Communicator for MpiCommunicator {
 }
 
 /// A posted receive. Taken back when dropped, if no message has matched it.
-struct Posted {
+struct Posted<M: Message> {
     key: Key,
-    landing: Arc<Landing>,
+    landing: Arc<Landing<M>>,
     desk: Arc<Desk>,
 }
 
-impl Posted {
+impl<M: Message> Posted<M> {
     fn look(&self) -> Look<()> {
         match self.landing.progress() {
             Progress::Posted => Look::Nothing,
@@ -128,7 +128,7 @@ impl Posted {
         }
     }
 
-    fn take(&self) -> Look<Delivery> {
+    fn take(&self) -> Look<Delivery<M>> {
         match self.look() {
             Look::Nothing => Look::Nothing,
             Look::UnderWay => Look::UnderWay,
@@ -137,7 +137,7 @@ impl Posted {
     }
 }
 
-impl Drop for Posted {
+impl<M: Message> Drop for Posted<M> {
     fn drop(&mut self) {
         // First, so that the link thread does not post it again.
         self.landing.withdraw();
@@ -145,7 +145,8 @@ impl Drop for Posted {
         if let Some(run) = &mut state.run
             && let Some(queue) = run.posted.get_mut(&self.key)
         {
-            queue.retain(|posted| !Arc::ptr_eq(posted, &self.landing));
+            let own = Arc::as_ptr(&self.landing);
+            queue.retain(|posted| !std::ptr::addr_eq(Arc::as_ptr(posted), own));
             if queue.is_empty() {
                 run.posted.remove(&self.key);
             }
@@ -161,30 +162,29 @@ enum Source<M: Message> {
     /// The rank itself.
     Own(LocalReceive<M>),
     /// Another process.
-    Peer { route: Route, posted: Posted, message: PhantomData<fn() -> M> },
+    Peer { route: Route, posted: Posted<M> },
 }
 
 impl<M: Message> ReceiveRequest<M> for MpiReceive<M> {
     fn test(&mut self) -> Result<bool, CommError> {
         match &mut self.0 {
             Source::Own(own) => own.test(),
-            Source::Peer { route, posted, .. } => route.test(Operation::Receive, || posted.look()),
+            Source::Peer { route, posted } => route.test(Operation::Receive, || posted.look()),
         }
     }
 
     fn wait(self) -> Result<M, CommError> {
         let (route, posted) = match self.0 {
             Source::Own(own) => return own.wait(),
-            Source::Peer { route, posted, .. } => (route, posted),
+            Source::Peer { route, posted } => (route, posted),
         };
         let begun = Instant::now();
         let delivery = route.wait(Operation::Receive, || posted.take())?;
         let wait = Span { begun, ended: Instant::now() };
-        if delivery.kind != M::KIND {
-            return Err(route.kind_error(M::KIND, &delivery.kind));
-        }
-        let message = M::from_bytes(&delivery.header, &delivery.payload)
-            .map_err(|source| route.message_error(source))?;
+        let message = delivery.contents.map_err(|refusal| match refusal {
+            Refusal::Kind(actual) => route.kind_error(M::KIND, &actual),
+            Refusal::Message(source) => route.message_error(source),
+        })?;
         let transfer = Span { begun: delivery.begun, ended: delivery.landed };
         route.count_received(message.byte_len(), wait, transfer);
         Ok(message)

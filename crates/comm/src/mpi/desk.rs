@@ -1,7 +1,7 @@
 //! What the rank's threads and the link thread share: orders in one direction, what was heard of the
 //! peers in the other. Knows no MPI.
 
-use super::landing::Landing;
+use super::landing::Slot;
 use super::peers::Peers;
 use super::wire::Stage;
 use crate::Tag;
@@ -49,7 +49,7 @@ pub(super) struct Run {
     pub(super) world: Arc<World>,
     pub(super) checksum: Arc<Spent>,
     pub(super) outgoing: Vec<Outgoing>,
-    pub(super) posted: BTreeMap<Key, VecDeque<Arc<Landing>>>,
+    pub(super) posted: BTreeMap<Key, VecDeque<Arc<dyn Slot>>>,
 }
 
 /// How the link thread is to end.

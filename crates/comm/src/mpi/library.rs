@@ -28,6 +28,13 @@ pub struct LibraryError {
     pub reason: String,
 }
 
+impl LibraryError {
+    /// Not the library's fault, but nothing goes on after it either.
+    pub(super) fn panicked() -> Self {
+        Self { call: "the link thread", reason: "it panicked".to_owned() }
+    }
+}
+
 /// Why the library could not be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotStarted {

@@ -1,7 +1,7 @@
 //! The link thread: the only one that calls MPI. Moves messages and notices until it is told to end.
 
 use super::desk::{Desk, Key, Order, Outgoing};
-use super::landing::Landing;
+use super::landing::Slot;
 use super::library::{Arrival, Inbound, Library, LibraryError};
 use super::options::{Checksum, Options};
 use super::outbox::{NOTICES, News, Outbox};
@@ -12,6 +12,7 @@ use crate::deadline::Standing;
 use crate::world::{Cause, World};
 use ringattn_core::Rank;
 use std::collections::{HashMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -103,7 +104,11 @@ impl Link {
             let notice = self.notice(&view);
             let has_posted = !view.keys.is_empty();
             let ends = view.order == Some(Order::Finalize);
-            if let (Err(error), Some(world)) = (self.look(view, &notice), &world) {
+            // Unwind safe: after a panic (of a message's conversion) the run is ended, and what is
+            // shared lies behind locks whose contents are valid after every statement.
+            let looked = catch_unwind(AssertUnwindSafe(|| self.look(view, &notice)));
+            let looked = looked.unwrap_or_else(|_| Err(LibraryError::panicked()));
+            if let (Err(error), Some(world)) = (looked, &world) {
                 self.fail(world, &error);
             }
             self.look_for_launcher(world.as_deref());
@@ -218,12 +223,12 @@ impl Link {
     }
 
     /// `None` when the request was given up after its message had been found: the message is lost.
-    fn take_posted(&self, key: Key) -> Option<Arc<Landing>> {
+    fn take_posted(&self, key: Key) -> Option<Arc<dyn Slot>> {
         self.desk.lock().run.as_mut()?.posted.get_mut(&key)?.pop_front()
     }
 
     /// Puts back a receive that a message of another run had matched, unless its request is gone.
-    fn repost(&self, key: Key, landing: Arc<Landing>) {
+    fn repost(&self, key: Key, landing: Arc<dyn Slot>) {
         let mut state = self.desk.lock();
         if landing.repost()
             && let Some(run) = &mut state.run

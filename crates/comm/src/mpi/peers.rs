@@ -116,7 +116,7 @@ impl Peers {
     pub(super) fn can_speak(&self, rank: Rank, number: u64, now: Instant) -> bool {
         rank == self.own
             || self.peers.get(rank.index()).is_some_and(|peer| {
-                let has_settled = peer.notice.run == number && peer.notice.stage == Stage::Settled;
+                let has_settled = peer.notice.run >= number && peer.notice.stage == Stage::Settled;
                 let ends = matches!(peer.notice.stage, Stage::Ending(_));
                 (has_settled || ends) && !self.is_silent(peer, now)
             })

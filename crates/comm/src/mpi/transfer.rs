@@ -5,7 +5,7 @@
 //! their envelopes, so that pieces need no numbers: MPI keeps the order (MPI 4.1, 3.5).
 
 use super::desk::{Key, Packet, Spent};
-use super::landing::{Delivery, Landing};
+use super::landing::{Parcel, Slot};
 use super::library::{Arrival, Channel, Inbound, Library, LibraryError, Mode, Outbound, Stream};
 use super::wire::{Envelope, NUMBER, PAYLOAD, SEAL, Unreadable, checksum};
 use crate::world::World;
@@ -137,7 +137,7 @@ pub(super) enum Step {
     /// It goes on.
     Pending,
     /// The envelope was another run's: the receive is to be posted again.
-    Stale(Arc<Landing>),
+    Stale(Arc<dyn Slot>),
     /// It is not what was sent, or there is no memory for it.
     Failed(CommError),
 }
@@ -147,7 +147,7 @@ pub(super) struct Receiving {
     pub(super) key: Key,
     context: Context,
     /// `None` for a message that nobody wants.
-    landing: Option<Arc<Landing>>,
+    landing: Option<Arc<dyn Slot>>,
     begun: Instant,
     state: State,
 }
@@ -157,7 +157,7 @@ impl Receiving {
     pub(super) fn start(
         arrival: Arrival,
         context: Context,
-        landing: Option<Arc<Landing>>,
+        landing: Option<Arc<dyn Slot>>,
     ) -> Result<Self, LibraryError> {
         let key = (arrival.from, Tag(arrival.tag));
         let state = State::Envelope(arrival.receive()?);
@@ -261,8 +261,7 @@ impl Receiving {
             }
         }
         let Envelope { kind, header, .. } = envelope;
-        let (begun, landed) = (self.begun, Instant::now());
-        landing.land(Delivery { kind, header, payload, begun, landed });
+        landing.land(Parcel { kind, header, payload, begun: self.begun });
         self.context.world.count(self.context.rank);
         self.context.world.wake(self.context.rank);
         Ok(())
