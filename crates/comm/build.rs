@@ -61,9 +61,7 @@ fn has_libclang() -> bool {
             name.starts_with("libclang.") || name.starts_with("libclang-")
         })
     };
-    folders
-        .iter()
-        .any(|folder| folder.is_file() || inside(folder).iter().any(|path| is_libclang(path)))
+    folders.iter().any(|folder| folder.is_file() || inside(folder).iter().any(&is_libclang))
 }
 
 fn inside(folder: &Path) -> Vec<PathBuf> {

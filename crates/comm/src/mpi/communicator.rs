@@ -64,8 +64,8 @@ impl Communicator for MpiCommunicator {
         let outgoing = Outgoing {
             to,
             tag,
-            kind: M::KIND,
             pack: Box::new(move || Packet {
+                kind: M::KIND,
                 header: message.header(),
                 payload: message.to_bytes(),
             }),

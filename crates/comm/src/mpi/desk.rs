@@ -17,6 +17,7 @@ pub(super) type Key = (Rank, Tag);
 
 /// A message as bytes.
 pub(super) struct Packet {
+    pub(super) kind: &'static str,
     pub(super) header: Vec<u64>,
     pub(super) payload: Vec<u8>,
 }
@@ -25,7 +26,6 @@ pub(super) struct Packet {
 pub(super) struct Outgoing {
     pub(super) to: Rank,
     pub(super) tag: Tag,
-    pub(super) kind: &'static str,
     pub(super) pack: Box<dyn FnOnce() -> Packet + Send>,
     pub(super) matched: Arc<AtomicBool>,
 }

@@ -57,7 +57,8 @@ mod tests {
     #[test]
     fn launchers_are_told_by_their_variables() {
         let found = |launcher, size| Some(Environment { launcher, size });
-        let cases: [(&[(&str, &str)], Option<Environment>); 9] = [
+        type Variables = &'static [(&'static str, &'static str)];
+        let cases: [(Variables, Option<Environment>); 9] = [
             (&[], None),
             (
                 &[("OMPI_COMM_WORLD_SIZE", "4"), ("PMIX_RANK", "1")],

@@ -3,9 +3,9 @@
 use super::desk::{Desk, Key, Order, Outgoing};
 use super::landing::Slot;
 use super::library::{Arrival, Inbound, Library, LibraryError};
-use super::options::{Checksum, Options};
+use super::options::Options;
 use super::outbox::{NOTICES, News, Outbox};
-use super::transfer::{Context, Receiving, Sending, Step, Turn, envelope_of};
+use super::transfer::{Context, Receiving, Sending, Step, Turn};
 use super::wire::{Notice, Stage};
 use crate::CommError;
 use crate::deadline::Standing;
@@ -183,14 +183,13 @@ impl Link {
 
     /// Converts a message to bytes and sends its envelope.
     fn send(&mut self, context: &Context, outgoing: Outgoing) -> Result<(), LibraryError> {
-        let Outgoing { to, tag, kind, pack, matched } = outgoing;
+        let Outgoing { to, tag, pack, matched } = outgoing;
         let number = self.sent.entry((to, tag)).or_default();
         let sequence = *number;
         *number += 1;
         #[cfg_attr(not(feature = "fault-injection"), allow(unused_mut))]
         let mut packet = pack();
-        let verified = self.options.checksum == Checksum::Verified;
-        let envelope = envelope_of(context, (to, tag), sequence, kind, &packet, verified);
+        let envelope = context.announce((to, tag), sequence, &packet, self.options.checksum);
         #[cfg(feature = "fault-injection")]
         if let (Some(fault), Some(byte)) = (self.options.fault, packet.payload.last_mut())
             && (fault.to, fault.tag, fault.sequence) == (to, tag, sequence)

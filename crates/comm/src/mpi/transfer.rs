@@ -7,6 +7,7 @@
 use super::desk::{Key, Packet, Spent};
 use super::landing::{Parcel, Slot};
 use super::library::{Arrival, Channel, Inbound, Library, LibraryError, Mode, Outbound, Stream};
+use super::options::Checksum;
 use super::wire::{Envelope, NUMBER, PAYLOAD, SEAL, Unreadable, checksum};
 use crate::world::World;
 use crate::{CommError, Tag};
@@ -25,6 +26,31 @@ pub(super) struct Context {
 }
 
 impl Context {
+    /// The envelope of `packet`, the message `sequence` of its key.
+    pub(super) fn announce(
+        &self,
+        (to, tag): Key,
+        sequence: u64,
+        packet: &Packet,
+        checksum: Checksum,
+    ) -> Envelope {
+        let Packet { kind, header, payload } = packet;
+        Envelope {
+            run: self.number,
+            from: self.rank,
+            to,
+            tag,
+            sequence,
+            kind: (*kind).to_owned(),
+            header: header.clone(),
+            length: payload.len() as u64,
+            checksum: match checksum {
+                Checksum::Verified => Some(self.timed_checksum(payload)),
+                Checksum::Off => None,
+            },
+        }
+    }
+
     fn timed_checksum(&self, bytes: &[u8]) -> u64 {
         let begun = Instant::now();
         let sum = checksum(bytes);
@@ -100,28 +126,6 @@ impl Sending {
     /// Whether its payload is under way.
     pub(super) fn is_matched(&self) -> bool {
         self.envelope.is_done()
-    }
-}
-
-/// The envelope of `packet`; `to`, `tag` and `sequence` say which message it is.
-pub(super) fn envelope_of(
-    context: &Context,
-    (to, tag): Key,
-    sequence: u64,
-    kind: &str,
-    packet: &Packet,
-    verified: bool,
-) -> Envelope {
-    Envelope {
-        run: context.number,
-        from: context.rank,
-        to,
-        tag,
-        sequence,
-        kind: kind.to_owned(),
-        header: packet.header.clone(),
-        length: packet.payload.len() as u64,
-        checksum: verified.then(|| context.timed_checksum(&packet.payload)),
     }
 }
 

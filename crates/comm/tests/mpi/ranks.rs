@@ -61,10 +61,8 @@ pub(crate) fn main(case: &str, folder: &Path) -> ExitCode {
     let own = world.rank().0;
     let ended = match name {
         "suite" => suite_in_many_runs(&mut world, &stop),
-        "sizes" => {
-            world.run(LONG, &stop, |comm| sizes(&comm, 1000, &[0, 1, 999, 1000, 1001, 54_321]))
-        }
-        "heavy" => world.run(LONG, &stop, |comm| sizes(&comm, 4 << 20, &[2_200_000_000])),
+        "sizes" => world.run(LONG, &stop, |comm| sizes(&comm, &[0, 1, 999, 1000, 1001, 54_321])),
+        "heavy" => world.run(LONG, &stop, |comm| heavy(&comm, 2_200_000_000)),
         "stale" => stale(&mut world, &stop),
         "throughput" => world.run(LONG, &stop, |comm| throughput(&comm)),
         "overlap" => world.run(LONG, &stop, |comm| overlap(&comm)),
@@ -231,29 +229,45 @@ fn slow(comm: &MpiCommunicator, slow: u32) -> Outcome {
     Ok(comm.barrier()?)
 }
 
-/// Messages of these lengths from every rank to every other, two of each under way at a time.
-fn sizes(comm: &MpiCommunicator, piece: usize, lengths: &[usize]) -> Outcome {
-    let byte = |rank: Rank, i: usize| (i % 251) as u8 ^ rank.0 as u8;
+/// The byte `i` of a message from `rank`.
+fn byte(rank: Rank, i: usize) -> u8 {
+    (i % 251) as u8 ^ rank.0 as u8
+}
+
+fn patterned(rank: Rank, length: usize) -> Block {
+    Block::new((0..length).map(|i| byte(rank, i)).collect())
+}
+
+fn check_pattern(block: &Block, from: Rank, length: usize) {
+    let differs = (0..length).find(|&i| block.bytes()[i] != byte(from, i));
+    assert_eq!((block.bytes().len(), differs), (length, None));
+}
+
+/// Messages of these lengths round the ring, two of each under way at a time.
+fn sizes(comm: &MpiCommunicator, lengths: &[usize]) -> Outcome {
     let (next, previous) = around(comm);
     for &length in lengths {
-        let twice = if length > 1 << 30 { 1 } else { 2 };
-        let begun = Instant::now();
-        let mut sends = Vec::new();
-        for _ in 0..twice {
-            let bytes = (0..length).map(|i| byte(comm.rank(), i)).collect();
-            sends.push(comm.immediate_send(Block::new(bytes), next, TAG)?);
-        }
-        for _ in 0..twice {
+        let send = || comm.immediate_send(patterned(comm.rank(), length), next, TAG);
+        let sends = [send()?, send()?];
+        for _ in 0..2 {
             let block = comm.immediate_receive::<Block>(previous, TAG)?.wait()?;
-            let differs = (0..length).find(|&i| block.bytes()[i] != byte(previous, i));
-            assert_eq!((block.bytes().len(), differs), (length, None), "pieces of {piece}");
+            check_pattern(&block, previous, length);
         }
         sends.into_iter().try_for_each(SendRequest::wait)?;
-        if twice == 1 {
-            eprintln!("rank {}: {length} bytes in {:?}", comm.rank(), begun.elapsed());
-        }
     }
     Ok(())
+}
+
+/// One message of more than 2^31 bytes.
+fn heavy(comm: &MpiCommunicator, length: usize) -> Outcome {
+    if comm.rank() == Rank(0) {
+        comm.immediate_send(patterned(Rank(0), length), Rank(1), TAG)?.wait()?;
+    } else {
+        let block = comm.immediate_receive::<Block>(Rank(0), TAG)?.wait()?;
+        eprintln!("NOTE {length} bytes: {:?}", comm.counters());
+        check_pattern(&block, Rank(0), length);
+    }
+    Ok(comm.barrier()?)
 }
 
 /// A message that nobody receives in its run is never received in the next.

@@ -1,0 +1,9 @@
+#!/bin/sh
+# The MPI communicator under mpirun: the suite on 1 to 4 ranks and the fault table. Needs Open MPI with
+# its development files and libclang (Debian: libopenmpi-dev openmpi-bin libclang-dev clang).
+#
+# Arguments are parts of case names; `heavy` (a message above 2^31 bytes, 9 GB of memory), `throughput`
+# and `overlap` run only when named. RINGATTN_TEST_BTL=tcp,self chooses Open MPI's transports.
+set -eu
+cd "$(dirname "$0")/.."
+exec cargo test -p ringattn-comm --features mpi,fault-injection --test mpi -- "$@"
