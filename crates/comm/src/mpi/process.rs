@@ -104,7 +104,19 @@ pub struct World {
     speaker: Rank,
     /// Ranks that did not say how the last run failed.
     lost: Vec<Rank>,
+    /// Who ends the job.
+    executioner: Executioner,
     timeout: Duration,
+}
+
+/// Who ends the job after a failure.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Executioner {
+    /// The speaker, by MPI_Abort.
+    Speaker,
+    /// The launcher, which has lost a process and tells the others to end. MPI_Abort would only add
+    /// an error text that names another rank.
+    Launcher,
 }
 
 impl World {
@@ -137,7 +149,8 @@ impl World {
         let (desk, roll) =
             receiver.recv_timeout(timeout).map_err(|_| StartError::Late { timeout })??;
         let (speaker, lost, timeout) = (roll.rank, Vec::new(), Duration::ZERO);
-        Ok(Self { desk, roll, speaker, lost, timeout })
+        let executioner = Executioner::Speaker;
+        Ok(Self { desk, roll, speaker, lost, executioner, timeout })
     }
 
     /// This rank.
@@ -265,6 +278,10 @@ impl World {
         let chosen = || verdict::speaker(&cause, size, own, can_speak);
         self.speaker = state.peers.ending().map_or_else(chosen, |(rank, _)| rank);
         self.lost = state.peers.without_cause(number);
+        let is_stopped = matches!(cause, Cause::World(CommError::Stopped { .. }));
+        if is_stopped && !self.lost.is_empty() {
+            self.executioner = Executioner::Launcher;
+        }
         if let Some(run) = &mut state.run {
             run.posted.clear();
         }
@@ -322,6 +339,9 @@ impl World {
             });
             // So that the others hear of the end before it comes.
             thread::sleep(FAREWELL);
+            if self.executioner == Executioner::Launcher {
+                std::process::exit(i32::from(code));
+            }
         } else {
             let ending = |state: &mut State| state.peers.ending();
             if let Some((_, code)) = self.desk.wait_until(Instant::now() + PATIENCE, ending) {

@@ -119,16 +119,16 @@ pub(crate) fn all() -> Vec<Case> {
         case("sizes", 3, none, well(20)),
         case("stale", 3, none, well(20)),
         case("slow 1", 4, none, well(20)),
-        case("errors 0", 3, none, fails(&[9], "rank 0: the disk is full", 5)),
-        case("errors 2", 3, none, fails(&[9], "rank 2: the disk is full", 5)),
-        case("panics 0", 3, none, fails(&[4], "rank 0 panicked: index 9", 5)),
-        case("panics 1", 4, none, fails(&[4], "rank 1 panicked: index 9", 5)),
-        case("aborts 0", 3, none, fails(&[4], "rank 0 ended the run: digests differ", 5)),
-        case("aborts 2", 4, none, fails(&[4], "rank 2 ended the run: digests differ", 5)),
-        case("leaves 0", 2, none, fails(&[4], "rank 0 has ended, but rank 1", 5)),
-        case("leaves 1", 2, none, fails(&[4], "rank 1 has ended, but rank 0", 5)),
-        case("outside 1", 3, none, fails(&[7], "", 5)),
-        case("outside 0", 2, none, fails(&[7], "", 5)),
+        case("errors 0", 3, none, fails(&[9], "rank 0: the disk is full", 4)),
+        case("errors 2", 3, none, fails(&[9], "rank 2: the disk is full", 4)),
+        case("panics 0", 3, none, fails(&[4], "rank 0 panicked: index 9", 4)),
+        case("panics 1", 4, none, fails(&[4], "rank 1 panicked: index 9", 4)),
+        case("aborts 0", 3, none, fails(&[4], "rank 0 ended the run: digests differ", 4)),
+        case("aborts 2", 4, none, fails(&[4], "rank 2 ended the run: digests differ", 4)),
+        case("leaves 0", 2, none, fails(&[4], "rank 0 has ended, but rank 1", 4)),
+        case("leaves 1", 2, none, fails(&[4], "rank 1 has ended, but rank 0", 4)),
+        case("outside 1", 3, none, fails(&[7], "", 4)),
+        case("outside 0", 2, none, fails(&[7], "", 4)),
         case("exits 1", 3, none, fails(LAUNCHER, "?", 6)),
         case("stuck 0", 3, none, fails(&[5], "rank 0 made no progress for 2s", 10)),
         case("stuck 2", 4, none, fails(&[5], "rank 2 made no progress for 2s", 10)),
@@ -146,7 +146,7 @@ pub(crate) fn all() -> Vec<Case> {
         ),
     ]);
     for (name, size, rank) in [("ring", 4, 0), ("ring", 3, 2), ("waits", 2, 1)] {
-        cases.push(case(name, size, Blow::Rank(rank, Signal::KILL), fails(&[137], "?", 5)));
+        cases.push(case(name, size, Blow::Rank(rank, Signal::KILL), fails(&[137], "?", 4)));
     }
     for (rank, report) in
         [(0, "rank 0 made no progress for 2s"), (2, "rank 2 made no progress for 2s")]

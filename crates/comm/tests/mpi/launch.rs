@@ -1,6 +1,6 @@
 //! One `mpirun` with a time limit: where its ranks are, what it printed, how it ended.
 
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::Read;
 use std::path::PathBuf;
@@ -86,7 +86,7 @@ impl Job {
             }
             thread::sleep(Duration::from_millis(5));
         };
-        let left = || ranks.iter().filter(|rank| test_kill_process(**rank).is_ok()).count();
+        let left = || ranks.iter().filter(|rank| is_alive(**rank)).count();
         while in_time && left() > 0 {
             if Instant::now() > end {
                 in_time = false;
@@ -112,4 +112,11 @@ fn reading(stream: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
         let _ = stream.unwrap().read_to_end(&mut bytes);
         String::from_utf8_lossy(&bytes).into_owned()
     })
+}
+
+/// Whether a process runs or could run; one that only has not been reaped does not.
+fn is_alive(process: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero()));
+    let state = stat.ok().and_then(|stat| stat.rsplit_once(") ").map(|(_, rest)| rest.to_owned()));
+    state.is_some_and(|rest| !rest.starts_with(['Z', 'X']))
 }
