@@ -153,32 +153,45 @@ impl Link {
         }
     }
 
-    /// One round of everything. Farewells are believed last, after what was sent before them.
+    /// One round of everything, whatever fails, so that the peers that are left still hear why.
+    /// Farewells are believed last, after what was sent before them.
     fn look(&mut self, view: View, notice: &Notice) -> Result<(), LibraryError> {
-        self.tell(notice)?;
-        self.hear()?;
-        if let Some(context) = &view.context {
-            if context.number != self.numbered {
-                self.numbered = context.number;
-                self.sent.clear();
-                self.received.clear();
-            }
-            for outgoing in view.outgoing {
-                self.send(context, outgoing)?;
-            }
-            for key in view.keys {
-                self.match_posted(context, key)?;
-            }
-        }
-        self.progress_sends()?;
-        self.progress_receives()?;
-        if let Some(context) = &view.context {
+        let told = self.tell(notice);
+        let heard = self.hear();
+        let begun = match &view.context {
+            Some(context) => self.begin(context, view.outgoing, &view.keys),
+            None => Ok(()),
+        };
+        let sent = self.progress_sends();
+        let received = self.progress_receives();
+        let drained = if let Some(context) = &view.context {
             let mut state = self.desk.lock();
             state.peers.apply(context.number, &context.world, Instant::now());
+            Ok(())
         } else if view.stage == Stage::Finished {
-            self.drain()?;
+            self.drain()
+        } else {
+            Ok(())
+        };
+        told.and(heard).and(begun).and(sent).and(received).and(drained)
+    }
+
+    /// Starts the messages that were sent and those that have come for posted receives.
+    fn begin(
+        &mut self,
+        context: &Context,
+        outgoing: Vec<Outgoing>,
+        keys: &[Key],
+    ) -> Result<(), LibraryError> {
+        if context.number != self.numbered {
+            self.numbered = context.number;
+            self.sent.clear();
+            self.received.clear();
         }
-        Ok(())
+        for outgoing in outgoing {
+            self.send(context, outgoing)?;
+        }
+        keys.iter().try_for_each(|key| self.match_posted(context, *key))
     }
 
     /// Converts a message to bytes and sends its envelope.
@@ -237,38 +250,49 @@ impl Link {
     }
 
     fn progress_sends(&mut self) -> Result<(), LibraryError> {
-        let mut later = HashSet::new();
-        for sending in &mut self.sends {
+        let (mut later, mut first) = (HashSet::new(), Ok(()));
+        self.sends.retain_mut(|sending| {
             let turn = if later.contains(&sending.key) { Turn::Later } else { Turn::Now };
-            if sending.progress(&self.library, turn)? == Turn::Later {
-                later.insert(sending.key);
+            match sending.progress(&self.library, turn) {
+                Ok(Turn::Now) => {}
+                Ok(Turn::Later) => drop(later.insert(sending.key)),
+                Err(error) => {
+                    keep_first(&mut first, error);
+                    return false;
+                }
             }
-        }
-        self.sends.retain(|sending| !sending.is_done());
-        Ok(())
+            !sending.is_done()
+        });
+        first
     }
 
     fn progress_receives(&mut self) -> Result<(), LibraryError> {
-        let mut later = HashSet::new();
+        let (mut later, mut first) = (HashSet::new(), Ok(()));
         let mut stale = Vec::new();
-        for receiving in &mut self.receives {
+        self.receives.retain_mut(|receiving| {
             let key = receiving.key;
             let turn = if later.contains(&key) { Turn::Later } else { Turn::Now };
-            let expected = self.received.entry(key).or_default();
-            let how = (self.options.piece, expected);
-            let (next, step) = receiving.progress(&self.library, turn, how)?;
-            if next == Turn::Later {
-                later.insert(key);
+            let how = (self.options.piece, self.received.entry(key).or_default());
+            match receiving.progress(&self.library, turn, how) {
+                Ok((next, step)) => {
+                    if next == Turn::Later {
+                        later.insert(key);
+                    }
+                    match step {
+                        Step::Pending => {}
+                        Step::Stale(landing) => stale.push((key, landing)),
+                        Step::Failed(error) => receiving.world().abort(Cause::World(error)),
+                    }
+                }
+                Err(error) => {
+                    keep_first(&mut first, error);
+                    return false;
+                }
             }
-            match step {
-                Step::Pending => {}
-                Step::Stale(landing) => stale.push((key, landing)),
-                Step::Failed(error) => receiving.world().abort(Cause::World(error)),
-            }
-        }
-        self.receives.retain(|receiving| !receiving.is_done());
+            !receiving.is_done()
+        });
         stale.into_iter().for_each(|(key, landing)| self.repost(key, landing));
-        Ok(())
+        first
     }
 
     /// Sends this rank's notice to the peers that it is due for.
@@ -279,10 +303,8 @@ impl Link {
             self.beats += 1;
         }
         let (news, letter) = (News::of(notice), notice.write());
-        for outbox in &mut self.outboxes {
-            outbox.tell(&self.library, (news, &letter), is_due)?;
-        }
-        Ok(())
+        let tell = |outbox: &mut Outbox| outbox.tell(&self.library, (news, &letter), is_due);
+        self.outboxes.iter_mut().map(tell).fold(Ok(()), Result::and)
     }
 
     /// Receives the notices that have come.
@@ -370,5 +392,11 @@ impl Link {
             (false, true) => WAITING,
             (false, false) => IDLE,
         }
+    }
+}
+
+fn keep_first(first: &mut Result<(), LibraryError>, error: LibraryError) {
+    if first.is_ok() {
+        *first = Err(error);
     }
 }

@@ -42,12 +42,12 @@ impl Outbox {
         (news, letter): (News, &[u8]),
         is_due: bool,
     ) -> Result<(), LibraryError> {
-        if let Some(last) = &mut self.under_way {
+        if let Some(mut last) = self.under_way.take() {
             last.progress(library)?;
             if !last.is_done() {
+                self.under_way = Some(last);
                 return Ok(());
             }
-            self.under_way = None;
         }
         if is_due || self.told != Some(news) {
             let channel = Channel { stream: Stream::Envelopes, peer: self.peer, tag: NOTICES.0 };

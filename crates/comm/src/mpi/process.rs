@@ -281,6 +281,10 @@ impl World {
         let is_stopped = matches!(cause, Cause::World(CommError::Stopped { .. }));
         if is_stopped && !self.lost.is_empty() {
             self.executioner = Executioner::Launcher;
+            // Where MPI itself is broken nobody hears anybody; still only one may speak.
+            if size > 2 && self.lost.len() + 1 == size as usize {
+                self.speaker = Rank(0);
+            }
         }
         if let Some(run) = &mut state.run {
             run.posted.clear();
