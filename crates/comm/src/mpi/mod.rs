@@ -5,6 +5,12 @@
 //!   waits, converts                        (locks)   polls, sends, receives, tells and hears notices
 //! ```
 //!
+//! **To build it**, the feature `mpi` needs an MPI library with its compiler wrapper `mpicc` (Debian,
+//! Ubuntu: `libopenmpi-dev openmpi-bin`; or `MPICC` set to the wrapper's path) and libclang
+//! (`libclang-dev clang`; or `LIBCLANG_PATH`). Where one is missing, the build script of `mpi-sys`
+//! fails: with "This process has failed to find an MPI library", or "Unable to find libclang". The
+//! kind of MPI is fixed by the build.
+//!
 //! One *link thread* per process makes every call of the MPI library ([`library`] is the only file
 //! with `unsafe`), so FUNNELED thread support is enough. It polls with short sleeps, because common
 //! builds of MPI make no progress between calls: that is what hides transfers behind compute.
