@@ -20,6 +20,9 @@ use std::time::{Duration, Instant};
 const BUSY: Duration = Duration::from_micros(50);
 /// While only envelopes are awaited.
 const WAITING: Duration = Duration::from_micros(150);
+/// While envelopes have been awaited for longer than `LONG`: a step is being computed somewhere.
+const PATIENT: Duration = Duration::from_micros(500);
+const LONG: Duration = Duration::from_millis(20);
 /// While nothing is awaited but notices.
 const IDLE: Duration = Duration::from_millis(1);
 /// How often the launcher is looked for.
@@ -43,6 +46,8 @@ pub(super) struct Link {
     received: HashMap<Key, u64>,
     beats: u64,
     told: Instant,
+    /// When something was last under way.
+    moved: Instant,
     launcher: Launcher,
     has_failed: bool,
 }
@@ -88,6 +93,7 @@ impl Link {
             received: HashMap::new(),
             beats: 0,
             told: now,
+            moved: now,
             launcher: Launcher { process: rustix::process::getppid(), looked: now },
             has_failed: false,
         }
@@ -115,7 +121,8 @@ impl Link {
             if ends && self.is_quiet(News::of(&notice)) {
                 break;
             }
-            self.desk.pause(self.pace(has_posted));
+            let period = self.pace(has_posted);
+            self.desk.pause(period);
         }
         self.library.finalize();
         self.desk.tell_rank(|state| state.has_ended = true);
@@ -385,12 +392,16 @@ impl Link {
     }
 
     /// How long to sleep.
-    fn pace(&self, has_posted: bool) -> Duration {
-        let moves = !self.receives.is_empty() || self.sends.iter().any(Sending::is_matched);
-        match (moves, has_posted || !self.sends.is_empty()) {
-            (true, _) => BUSY,
-            (false, true) => WAITING,
-            (false, false) => IDLE,
+    fn pace(&mut self, has_posted: bool) -> Duration {
+        if !self.receives.is_empty() || self.sends.iter().any(Sending::is_matched) {
+            self.moved = Instant::now();
+            return BUSY;
+        }
+        let awaits = has_posted || !self.sends.is_empty();
+        match (awaits, self.moved.elapsed() < LONG) {
+            (true, true) => WAITING,
+            (true, false) => PATIENT,
+            (false, _) => IDLE,
         }
     }
 }
