@@ -11,7 +11,7 @@
 //! fails: with "This process has failed to find an MPI library", or "Unable to find libclang". The
 //! kind of MPI is fixed by the build.
 //!
-//! One *link thread* per process makes every call of the MPI library ([`library`] is the only file
+//! One *link thread* per process makes every call of the MPI library (`library.rs` is the only file
 //! with `unsafe`), so FUNNELED thread support is enough. It polls with short sleeps, because common
 //! builds of MPI make no progress between calls: that is what hides transfers behind compute.
 //!
@@ -19,8 +19,8 @@
 //!   (so longer than MPI's 2^31 bytes), which follows on a second communicator. The receiver takes
 //!   an envelope only when a receive for it has been posted (MPI_Improbe), so nothing is cancelled
 //!   inside MPI. Envelope and payload carry checksums.
-//! - **Deadlines**: the link threads tell each other how their ranks stand ([`wire::Notice`]), about
-//!   four times a second, and each writes what it hears into its own [`crate::world::World`], where
+//! - **Deadlines**: the link threads tell each other how their ranks stand (notices), about
+//!   four times a second, and each writes what it hears into its own `World` of standings, where
 //!   the waits of all communicators look. Each piece of a payload counts as progress of both ranks.
 //! - **Failure**: a cause travels with the notices. When a run has failed, the ranks let each other
 //!   know their first cause and take the weightiest, so that all name the same.
