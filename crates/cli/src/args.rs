@@ -103,7 +103,7 @@ positions, which q and k of different lengths need.";
 #[derive(Debug, Args)]
 #[command(after_help = BENCH_EXAMPLE)]
 pub(crate) struct BenchArgs {
-    /// Measure only the rows that tell most, in less than 20 seconds
+    /// Measure only the rows that tell most: less than 20 seconds with the default threads and ranks
     #[arg(long)]
     quick: bool,
     /// Write the figures as JSON; `-` writes them to stdout, and the table to stderr
@@ -131,7 +131,7 @@ const BENCH_EXAMPLE: &str = "Example:
   ringattn bench --filter 'forward f32 heads=1/1 d=128' --isa avx2
 
 The best of several rounds counts. A row is compared with as many threads that do nothing but
-multiply and add, or read memory. A ring's speed is per second of processor time, all ranks together.
+multiply and add, or read memory; where a row is faster than that, it is the limit. A ring's speed is per second of processor time, all ranks together.
 The text of a row is, for instance:
   decode bf16 heads=8/2 d=128 L=131072 full threads=1 ranks=1";
 

@@ -96,7 +96,7 @@ impl Failure {
             4 => "a rank was lost and nothing was written; run it again",
             5 => "if the rank is slow and not stuck, give it more time with --timeout",
             6 => "a fault of this program or of the machine; please report the command line",
-            8 => "give it more memory (--memory-limit, ulimit), fewer tokens or fewer ranks",
+            8 => "give it more memory (--memory-limit, ulimit), fewer tokens, ranks or threads",
             10 => "mend the numbers, or let them reach the rows that see them: --allow-nonfinite",
             _ => return None,
         };

@@ -54,9 +54,9 @@ pub enum BenchMask {
     Full,
     /// Keys at or before the query.
     Causal,
-    /// The last [`WINDOW`] keys up to the query.
+    /// The last 512 keys up to the query.
     CausalWindow,
-    /// What one rank of [`STRIPES`] sees, causally, of another rank's block in the striped layout.
+    /// What one rank of 8 sees, causally, of another rank's block in the striped layout.
     StripedShard,
 }
 

@@ -4,11 +4,10 @@ use super::BenchError;
 use super::Speed;
 use super::case::{Case, What};
 use super::rounds::Row;
-use ringattn_engine::cpu::Isa;
 use ringattn_engine::cpu::limits::{fma_peak, read_bandwidth};
+use ringattn_engine::cpu::{Isa, KernelError, Pinning, Team};
 use serde::Serialize;
-use std::sync::Barrier;
-use std::thread;
+use std::sync::{Barrier, Mutex, PoisonError};
 
 /// The limits of so many threads.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -50,7 +49,7 @@ impl Limits {
     /// Measures each once more, but a bandwidth that none of `rows` is compared with only once.
     pub(super) fn measure(&mut self, rows: &[Row]) -> Result<(), BenchError> {
         for limit in &mut self.best {
-            let peak = together(limit.threads, || fma_peak(self.isa));
+            let peak = together(limit.threads, || fma_peak(self.isa))?;
             limit.peak_gflops = limit.peak_gflops.max(peak / 1e9);
             let reads = |case: &Case| case.what == What::Decode && case.threads == limit.threads;
             let compared = rows.iter().any(|row| reads(&row.case));
@@ -93,17 +92,15 @@ impl Limits {
 }
 
 /// The sum of what `measure` gives on so many threads that start at the same time.
-fn together(threads: usize, measure: impl Fn() -> f64 + Sync) -> f64 {
-    if threads == 1 {
-        return measure();
-    }
-    let start = Barrier::new(threads);
-    let one = || {
+fn together(threads: usize, measure: impl Fn() -> f64 + Sync) -> Result<f64, BenchError> {
+    let team = Team::new(threads, Pinning::Free).map_err(KernelError::from)?;
+    let (start, sum) = (Barrier::new(threads), Mutex::new(0.0));
+    // One item for each thread: a thread that waits at the start takes no second one.
+    team.each(vec![(); threads], |()| {
         start.wait();
-        measure()
-    };
-    thread::scope(|scope| {
-        let running: Vec<_> = (0..threads).map(|_| scope.spawn(one)).collect();
-        running.into_iter().filter_map(|thread| thread.join().ok()).sum()
-    })
+        let speed = measure();
+        *sum.lock().unwrap_or_else(PoisonError::into_inner) += speed;
+        Ok::<_, BenchError>(())
+    })?;
+    Ok(sum.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
