@@ -4,6 +4,7 @@
 //! Runs again when the checkout moves or a source changes, which rebuild this crate anyway, and
 //! rebuilds nothing else.
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +13,8 @@ use std::process::Command;
 const SOURCES: [&str; 3] = ["crates", "Cargo.toml", "Cargo.lock"];
 
 fn main() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    // Asked at run time: two checkouts may share a target folder, and this program with it.
+    let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("../..");
     let commit = commit(&root).unwrap_or_else(|| "unknown".to_owned());
     println!("cargo::rustc-env=RINGATTN_COMMIT={commit}");
     // A path that is not there would make the script run every time.
