@@ -24,7 +24,7 @@ pub use logarithm::{Log2, NaturalLog};
 pub use mask::{Documents, Mask, MaskError, QueryIntervals, Window};
 pub use memory::{OutOfMemory, try_filled, try_reserved};
 pub use message::{Message, MessageError};
-pub use partial::{Attention, MergeError, Partial, normalize};
+pub use partial::{Attention, MergeError, Partial, merge_row, normalize};
 pub use progress::{Interrupted, Progress, Unwatched};
 pub use shape::{AttentionShape, ShapeError};
 pub use source::Source;

@@ -82,18 +82,10 @@ impl Partial {
         for row in 0..self.rows {
             for head in 0..self.shape.query_heads() {
                 let at = head * self.rows + row;
-                if other.z[at] == 0.0 && other.m[at].0 == f32::NEG_INFINITY {
-                    continue;
-                }
-                let m = if other.m[at].0 > self.m[at].0 { other.m[at] } else { self.m[at] };
-                let mine = weight(self.m[at], m);
-                let theirs = weight(other.m[at], m);
-                self.m[at] = m;
-                self.z[at] = self.z[at] * mine + other.z[at] * theirs;
                 let first = (row * self.shape.query_heads() + head) * head_dim;
-                for i in first..first + head_dim {
-                    self.y[i] = self.y[i] * mine + other.y[i] * theirs;
-                }
+                let values = first..first + head_dim;
+                let own = (&mut self.m[at], &mut self.z[at], &mut self.y[values.clone()]);
+                merge_row(own, (other.m[at], other.z[at], &other.y[values]));
             }
         }
         Ok(())
@@ -118,6 +110,25 @@ pub fn normalize(y: &mut [f32], z: f32) {
         y.fill(0.0);
     } else {
         y.iter_mut().for_each(|value| *value /= z);
+    }
+}
+
+/// Folds the second state of a query row into the first, which is the first operand of every sum; an
+/// empty second one changes nothing.
+#[inline(always)]
+pub fn merge_row(
+    (m, z, y): (&mut Log2, &mut f32, &mut [f32]),
+    (other_m, other_z, other_y): (Log2, f32, &[f32]),
+) {
+    if other_z == 0.0 && other_m == Log2::NEG_INFINITY {
+        return;
+    }
+    let top = if other_m.0 > m.0 { other_m } else { *m };
+    let (mine, theirs) = (weight(*m, top), weight(other_m, top));
+    *m = top;
+    *z = *z * mine + other_z * theirs;
+    for (sum, &term) in y.iter_mut().zip(other_y) {
+        *sum = *sum * mine + term * theirs;
     }
 }
 

@@ -8,6 +8,7 @@
 use crate::Isa;
 use crate::isa::{Micro, MicroShape, ROWS_OF_32, Shaped, VECTORS};
 use crate::pack::{transpose, widen};
+use crate::staged::{DEPTH, LINE, pieces};
 use crate::tile::{Start, multiply};
 use crate::workspace::MAX_LANES;
 use pulp::Simd;
@@ -17,11 +18,8 @@ use ringattn_core::{
 use std::ops::Range;
 use thiserror::Error;
 
-/// Inner elements of a piece at most: a panel of them stays in the first cache, and a sum of so many
-/// terms loses little.
-const DEPTH: usize = 192;
-/// Floats from one staged row to the next; the extra line keeps rows off each other's cache sets.
-const LINE: usize = DEPTH + 16;
+pub use crate::staged::StagedRows;
+
 /// Rows of W in the widest panel.
 const MAX_PANEL: usize = MAX_LANES * VECTORS;
 /// Floats of the widest micro-tile.
@@ -61,59 +59,6 @@ pub enum Write {
     Add,
 }
 
-/// Rows of `x`, `[n, in]`, laid out as the micro-kernels read them: `[pieces, n, LINE]`. One staging
-/// serves all matrices that multiply the same rows; the memory is reused by the next one.
-#[derive(Debug, Default)]
-pub struct StagedRows {
-    data: Vec<f32>,
-    rows: usize,
-    cols: usize,
-}
-
-impl StagedRows {
-    /// Stages `x` `[n, cols]`, whatever was staged before.
-    ///
-    /// # Errors
-    /// When `x` is no whole number of rows, or memory is lacking.
-    pub fn stage(&mut self, x: &[f32], cols: usize) -> Result<&Self, DenseError> {
-        let rows = x.len() / cols.max(1);
-        size("x", rows * cols, x.len())?;
-        (self.rows, self.cols) = (rows, cols);
-        let len = pieces(cols).len() * self.padded() * LINE;
-        if len > self.data.len() {
-            self.data = try_filled(len, 0.0)?;
-        }
-        let padded = self.padded();
-        for (inner, piece) in pieces(cols).zip(self.data.chunks_exact_mut((padded * LINE).max(1))) {
-            let (staged, rest) = piece.split_at_mut(rows * LINE);
-            for (from, to) in x.chunks_exact(cols).zip(staged.chunks_exact_mut(LINE)) {
-                to[..inner.len()].copy_from_slice(&from[inner.clone()]);
-            }
-            rest.fill(0.0);
-        }
-        Ok(self)
-    }
-
-    /// Rows of a piece: those behind the last are 0.
-    fn padded(&self) -> usize {
-        self.rows.next_multiple_of(ROWS_OF_32)
-    }
-
-    /// The `count` rows from `row` on of a piece, rows of LINE floats.
-    #[inline(always)]
-    fn piece(&self, index: usize, row: usize, count: usize) -> &[f32] {
-        let first = index * self.padded() + row;
-        &self.data[first * LINE..(first + count) * LINE]
-    }
-}
-
-/// The equal pieces of the inner dimension.
-#[inline(always)]
-fn pieces(cols: usize) -> impl ExactSizeIterator<Item = Range<usize>> {
-    let piece = cols.div_ceil(cols.div_ceil(DEPTH).max(1)).max(1);
-    (0..cols).step_by(piece).map(move |from| from..(from + piece).min(cols))
-}
-
 /// Working memory of one thread, reused from call to call: a piece of a panel, widened.
 #[derive(Debug, Default)]
 pub struct Workspace(Vec<f32>);
@@ -142,7 +87,7 @@ pub enum DenseError {
     OutOfMemory(#[from] OutOfMemory),
 }
 
-fn size(what: &'static str, expected: usize, actual: usize) -> Result<(), DenseError> {
+pub(crate) fn size(what: &'static str, expected: usize, actual: usize) -> Result<(), DenseError> {
     if expected == actual { Ok(()) } else { Err(DenseError::Size { what, expected, actual }) }
 }
 
@@ -219,13 +164,13 @@ impl PackedMatrix {
         (y, write): (Columns<'_>, Write),
         workspace: &mut Workspace,
     ) -> Result<(), DenseError> {
-        size("columns of x", self.cols, x.cols)?;
+        size("columns of x", self.cols, x.cols())?;
         size("start of columns", out.start.next_multiple_of(PANEL_STEP), out.start)?;
         let end = if out.end.is_multiple_of(PANEL_STEP) { out.end } else { self.rows };
         size("end of columns", end, out.end)?;
         size("last column", out.end.min(self.rows), out.end)?;
         size("width of y", y.width.max(y.first + out.len()), y.width)?;
-        size("y", x.rows * y.width, y.data.len())?;
+        size("y", x.rows() * y.width, y.data.len())?;
         let product = Product { matrix: self, out, x, y, write, widened: &mut workspace.0 };
         self.isa.run(Shaped(product)).ok_or(DenseError::Isa { isa: self.isa })
     }
@@ -305,8 +250,8 @@ impl Product<'_> {
         };
         let (y, ldc) = (&mut *self.y.data, self.y.width);
         let column = self.y.first + first - self.out.start;
-        for row in (0..self.x.rows).step_by(MR) {
-            let rows = MR.min(self.x.rows - row);
+        for row in (0..self.x.rows()).step_by(MR) {
+            let rows = MR.min(self.x.rows() - row);
             let x = self.x.piece(index, row, MR);
             let target = Target { y: &mut y[row * ldc + column..], ldc, rows, width };
             match rows {

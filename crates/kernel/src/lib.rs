@@ -25,6 +25,7 @@ mod prefetch;
 mod problem;
 mod rows;
 mod softmax;
+mod staged;
 mod state;
 mod team;
 mod tile;

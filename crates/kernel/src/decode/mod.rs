@@ -18,7 +18,7 @@ use crate::state::{Cells, StateMut};
 use crate::{Kernel, KernelError, Problem, Work};
 use fold::Item;
 use pulp::{Simd, WithSimd};
-use ringattn_core::{AttentionShape, Interval, Log2, Progress, Slot};
+use ringattn_core::{AttentionShape, Interval, Log2, Progress, Slot, merge_row};
 
 /// Keys of a split, whole chunks: their states are small beside them (one part in 2048 of f32 keys
 /// and values per query), and some hundred of them share a long block evenly among the threads.
@@ -142,22 +142,8 @@ impl<'a, I: Iterator<Item = &'a [f32]>> WithSimd for Merge<'a, I> {
         // SAFETY: each head and row is one merge's, and the cell dies with it.
         let cell = unsafe { self.cells.cell(head, row) };
         for state in self.states {
-            let (m, z, y) = (Log2(state[0]), state[1], &state[2..]);
-            if z == 0.0 && m == Log2::NEG_INFINITY {
-                continue;
-            }
-            let top = if m.0 > cell.m.0 { m } else { *cell.m };
-            let (mine, theirs) = (weight(*cell.m, top), weight(m, top));
-            *cell.m = top;
-            *cell.z = *cell.z * mine + z * theirs;
-            for (sum, &term) in cell.y.iter_mut().zip(y) {
-                *sum = *sum * mine + term * theirs;
-            }
+            let own = (&mut *cell.m, &mut *cell.z, &mut *cell.y);
+            merge_row(own, (Log2(state[0]), state[1], &state[2..]));
         }
     }
-}
-
-/// `2^(from - to)`, 0 for an empty state.
-fn weight(from: Log2, to: Log2) -> f32 {
-    if from == Log2::NEG_INFINITY { 0.0 } else { (from.0 - to.0).exp2() }
 }
