@@ -1,8 +1,8 @@
 #!/bin/sh
-# The MPI communicator under mpirun: the suite on 1 to 4 ranks and the fault table. Needs Open MPI with
-# its development files and libclang (Debian: libopenmpi-dev openmpi-bin libclang-dev clang).
+# MPI under mpirun: the communicator's suite on 1 to 4 ranks and its faults, then the command's values and
+# faults. Needs Open MPI with its development files and libclang (Debian: libopenmpi-dev openmpi-bin libclang-dev clang).
 #
-# Arguments are parts of case names; `heavy` (a message above 2^31 bytes, 9 GB of memory), `throughput`
+# Arguments are parts of the names of the communicator's cases; `heavy` (a message above 2^31 bytes, 9 GB of memory), `throughput`
 # and `overlap` run only when named. RINGATTN_TEST_BTL=tcp,self chooses Open MPI's transports.
 set -eu
 for tool in "${MPICC:-mpicc}" mpirun; do
@@ -12,4 +12,7 @@ for tool in "${MPICC:-mpicc}" mpirun; do
     }
 done
 cd "$(dirname "$0")/.."
-exec cargo test -p ringattn-comm --features mpi,fault-injection --test mpi -- "$@"
+cargo test -p ringattn-comm --features mpi,fault-injection --test mpi -- "$@"
+if [ $# -eq 0 ]; then
+    cargo test -p ringattn-cli --features mpi,fault-injection --test mpi
+fi

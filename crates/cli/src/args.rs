@@ -1,5 +1,7 @@
 //! The command line: what can be asked for, and the help.
 
+#[cfg(feature = "fault-injection")]
+mod fault;
 mod lists;
 mod number;
 
@@ -10,6 +12,7 @@ use crate::failure::{Failure, UsageError};
 use clap::error::ErrorKind;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use ringattn::bench::BenchSize;
+use ringattn::comm::Checksum;
 use ringattn::core::DType;
 use ringattn::engine::NonFinite;
 use ringattn::engine::cpu::{Affinity, Isa};
@@ -151,10 +154,10 @@ impl BenchArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Running")]
 pub(crate) struct RunArgs {
-    /// Ranks of the ring
-    #[arg(long, value_name = "P", default_value = "1", value_parser = number::ranks, allow_negative_numbers = true)]
-    pub(crate) ranks: u32,
-    /// Threads of each rank [default: cores / ranks, at least 1]
+    /// Ranks of the ring [default: 1, or the size of the MPI job]
+    #[arg(long, value_name = "P", value_parser = number::ranks, allow_negative_numbers = true)]
+    pub(crate) ranks: Option<u32>,
+    /// Threads of each rank [default: cores of the machine / ranks on it, at least 1]
     #[arg(long, value_name = "T", value_parser = number::threads, allow_negative_numbers = true)]
     pub(crate) threads: Option<usize>,
     /// Keep every thread on a processor of its own, rank by rank (Linux)
@@ -166,13 +169,17 @@ pub(crate) struct RunArgs {
     /// The stripe of striped, the chunk of zigzag, in tokens
     #[arg(long, value_name = "N", value_parser = number::at_least_one, allow_negative_numbers = true)]
     pub(crate) block: Option<u64>,
-    /// Where ranks run: auto is local; local are threads of this process
+    /// Where ranks run: local are threads of this process, mpi processes that mpirun or srun has started;
+    /// auto is mpi where one of these has, else local
     #[arg(long, default_value = "auto")]
-    pub(crate) engine: Engine,
+    pub(crate) engine: EngineName,
+    /// Trust the fabric: send without checksums between processes
+    #[arg(long)]
+    no_checksum: bool,
     /// Give up when a rank that others wait for stands still for so long [default: 30]
     #[arg(long, value_name = "SECONDS", value_parser = number::seconds, allow_negative_numbers = true)]
     pub(crate) timeout: Option<Duration>,
-    /// Refuse to start when more memory than this is predicted; 80G, 8e10, 16Gi
+    /// Refuse to start when more memory than this is predicted for a process; 80G, 8e10, 16Gi
     #[arg(long, value_name = "BYTES", value_parser = number::count, allow_negative_numbers = true)]
     pub(crate) memory_limit: Option<u64>,
     /// Let NaN and infinity reach the rows that see them
@@ -184,12 +191,21 @@ pub(crate) struct RunArgs {
     /// No progress bar, notes or warnings; the summary stays on stdout, errors on stderr
     #[arg(long)]
     quiet: bool,
+    /// Let a rank fail: kill, stop, panic, stick, slow10 or damage, then @RANK:STEP
+    #[cfg(feature = "fault-injection")]
+    #[arg(long, value_name = "FAULT", value_parser = fault::fault)]
+    pub(crate) fault: Option<ringattn::fault::Fault>,
 }
 
 impl RunArgs {
     /// How much is said on stderr.
     pub(crate) fn chatter(&self) -> Chatter {
         if self.quiet { Chatter::Quiet } else { Chatter::Shown }
+    }
+
+    /// Whether blocks are checked on their way between processes.
+    pub(crate) fn checksum(&self) -> Checksum {
+        if self.no_checksum { Checksum::Off } else { Checksum::Verified }
     }
 
     /// Where threads run.
@@ -273,7 +289,7 @@ impl IsaName {
 
 /// Where ranks run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Engine {
+pub(crate) enum EngineName {
     Auto,
     Local,
     Mpi,

@@ -4,6 +4,20 @@ use crate::failure::Failure;
 use crate::output::OutputError;
 use std::any::Any;
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether this process leaves everything but its own failure to another one: with MPI, rank 0 talks.
+static OTHERS_TALK: AtomicBool = AtomicBool::new(false);
+
+/// From now on this process says nothing but, where nobody else can, why its job failed.
+pub(crate) fn leave_talking_to_others() {
+    OTHERS_TALK.store(true, Ordering::Relaxed);
+}
+
+/// Whether this process is to talk.
+pub(crate) fn talks() -> bool {
+    !OTHERS_TALK.load(Ordering::Relaxed)
+}
 
 /// Whether notes, warnings and the progress bar are shown. Errors always are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,13 +39,13 @@ impl Chatter {
 
     /// Says a whole text of lines.
     pub(crate) fn text(self, text: &str) {
-        if self == Self::Shown {
+        if self == Self::Shown && talks() {
             let _ = io::stderr().lock().write_all(text.as_bytes());
         }
     }
 
     fn say(self, kind: &str, text: &str) {
-        if self == Self::Shown {
+        if self == Self::Shown && talks() {
             stderr_line(&format!("{kind}: {text}"));
         }
     }
@@ -42,6 +56,9 @@ impl Chatter {
 /// # Errors
 /// When stdout cannot be written, for instance because a disk is full.
 pub(crate) fn result(text: &str) -> Result<(), OutputError> {
+    if !talks() {
+        return Ok(());
+    }
     let mut stdout = io::stdout().lock();
     stdout_outcome(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
 }
@@ -69,13 +86,14 @@ fn stdout_outcome(written: io::Result<()>) -> Result<(), OutputError> {
     }
 }
 
-/// Says why there is no result, and what to do about it.
-pub(crate) fn failure(failure: &Failure) {
+/// Says why there is no result, where that was, and what to do about it.
+pub(crate) fn failure(failure: &Failure, place: Option<String>) {
     // A progress bar may stand in the line.
     let clear = if io::stderr().is_terminal() { "\r\x1b[K" } else { "" };
     stderr_line(&format!("{clear}error: {failure}"));
-    if let Some(hint) = failure.hint() {
-        stderr_line(&format!("  {hint}"));
+    let hint: Vec<_> = place.into_iter().chain(failure.hint()).collect();
+    if !hint.is_empty() {
+        stderr_line(&format!("  {}", hint.join("; ")));
     }
 }
 

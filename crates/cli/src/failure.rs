@@ -4,6 +4,7 @@ use crate::input::InputError;
 use crate::output::OutputError;
 use crate::signals::Signal;
 use ringattn::ErrorKind;
+use ringattn::core::Rank;
 use std::io;
 use thiserror::Error;
 
@@ -25,6 +26,10 @@ pub(crate) enum Failure {
     /// A signal came.
     #[error("stopped by {signal}")]
     Stopped { signal: Signal },
+    /// This process could not become a rank of the job that a launcher has started.
+    #[cfg(feature = "mpi")]
+    #[error("cannot join the MPI job: {0}")]
+    Join(#[from] ringattn::comm::mpi::StartError),
     /// The system gave no thread or no signal handler.
     #[error("cannot start {what}: {source}")]
     System { what: &'static str, source: io::Error },
@@ -35,8 +40,18 @@ pub(crate) enum Failure {
 pub(crate) enum UsageError {
     #[error("{message}")]
     Arguments { message: String, help: String },
-    #[error("--engine mpi: this build has no MPI engine, expected auto or local")]
+    #[cfg(not(feature = "mpi"))]
+    #[error(
+        "this build has no MPI engine, which --engine mpi, or a launcher such as mpirun, asks for: \
+         build with --features mpi, or choose --engine local"
+    )]
     NoMpi,
+    #[error(
+        "--no-checksum: the local engine moves nothing between processes; leave the option out"
+    )]
+    NoMessages,
+    #[error("--ranks {ranks}: the MPI job has {size}; leave the option out")]
+    WorldSize { ranks: u32, size: u32 },
     #[error(
         "attend takes one safetensors file or three npy files (Q K V), got {count} ({first}, ...)"
     )]
@@ -75,6 +90,7 @@ impl Failure {
             Self::Run(error) => match error.kind() {
                 ErrorKind::Usage => 2,
                 ErrorKind::Input => 3,
+                ErrorKind::Disagreement => 7,
                 ErrorKind::PeerLost => 4,
                 ErrorKind::Timeout => 5,
                 ErrorKind::Integrity => 6,
@@ -82,8 +98,23 @@ impl Failure {
                 ErrorKind::NonFinite => 10,
                 ErrorKind::Stopped => Signal::Interrupt.exit_code(),
             },
+            #[cfg(feature = "mpi")]
+            Self::Join(error) => match error {
+                ringattn::comm::mpi::StartError::Protocol { .. } => 7,
+                ringattn::comm::mpi::StartError::Late { .. } => 5,
+                ringattn::comm::mpi::StartError::Thread { .. } => 8,
+                _ => 4,
+            },
             Self::Stopped { signal } => signal.exit_code(),
             Self::System { .. } => 8,
+        }
+    }
+
+    /// The rank to blame, where there is one.
+    pub(crate) fn culprit(&self) -> Option<Rank> {
+        match self {
+            Self::Run(error) => error.culprit(),
+            _ => None,
         }
     }
 

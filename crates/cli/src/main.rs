@@ -18,12 +18,22 @@ mod summary;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
 
 /// A fault of this program is one of integrity; the panic hook has said what it was.
 const INTERNAL_FAULT: u8 = 6;
 
+/// How long a process that does not talk lets the one that does.
+const COURTESY: Duration = Duration::from_millis(500);
+
 fn main() -> ExitCode {
     console::say_panics_in_one_line();
+    // Started by mpirun and its like: one process talks, whatever comes of it.
+    let rank = run_options::launcher().and_then(|launch| launch.rank);
+    if rank.is_some_and(|rank| rank > 0) {
+        console::leave_talking_to_others();
+    }
     let command = || match args::parse() {
         Ok(command) => commands::run(command),
         Err(stop) => stop.tell(),
@@ -32,7 +42,12 @@ fn main() -> ExitCode {
     match catch_unwind(AssertUnwindSafe(command)) {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(failure)) => {
-            console::failure(&failure);
+            if console::talks() {
+                console::failure(&failure, None);
+            } else {
+                // A launcher that sees a process fail ends the one that talks.
+                thread::sleep(COURTESY);
+            }
             ExitCode::from(failure.exit_code())
         }
         Err(_) => ExitCode::from(INTERNAL_FAULT),

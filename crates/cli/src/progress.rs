@@ -1,6 +1,6 @@
 //! A bar on stderr that shows how far a run is, with the time left and, where it has tokens, tokens/s.
 
-use crate::console::Chatter;
+use crate::console::{self, Chatter};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use ringattn::Meter;
 use std::io::IsTerminal;
@@ -21,7 +21,7 @@ pub(crate) struct Progress {
 impl Progress {
     /// Shows how far `meter` is in a run, which may be one over so many `tokens`.
     pub(crate) fn show(meter: &Arc<Meter>, tokens: Option<u64>, chatter: Chatter) -> Self {
-        if chatter == Chatter::Quiet || !std::io::stderr().is_terminal() {
+        if chatter == Chatter::Quiet || !console::talks() || !std::io::stderr().is_terminal() {
             return Self { running: None };
         }
         let (end, ended) = mpsc::channel();

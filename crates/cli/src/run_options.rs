@@ -1,24 +1,48 @@
-//! From the command line to the options of a run.
+//! From the command line and the launcher to the options of a run.
 
-use crate::args::{Engine, RunArgs};
+use crate::args::{EngineName, RunArgs};
 use crate::console;
 use crate::failure::{Failure, UsageError};
 use crate::signals::Interrupts;
-use ringattn::RunOptions;
-use ringattn::comm::{CommError, RunError};
+use ringattn::comm::{Checksum, CommError, Environment, RunError, environment};
 use ringattn::core::Rank;
 use ringattn::plan::Layout;
+use ringattn::{Engine, RunOptions};
 use std::sync::Arc;
 
 /// The options that `args` ask for, stopped by `interrupts`.
 pub(crate) fn run_options(args: &RunArgs, interrupts: &Interrupts) -> Result<RunOptions, Failure> {
-    match args.engine {
-        Engine::Auto | Engine::Local => (),
-        Engine::Mpi => return Err(UsageError::NoMpi.into()),
+    let launch = launcher();
+    let size = launch.and_then(|launch| launch.size);
+    let joins = match args.engine {
+        EngineName::Local => false,
+        EngineName::Auto => launch.is_some_and(|launch| launch.size != Some(1) || CAN_JOIN),
+        EngineName::Mpi => true,
+    };
+    if let (true, Some(size), Some(ranks)) = (joins, size, args.ranks)
+        && size != ranks
+    {
+        return Err(UsageError::WorldSize { ranks, size }.into());
     }
     // A layout that cannot be is known before any file is read.
-    Layout::new(args.layout.kind(), args.block, 1, args.ranks).map_err(ringattn::Error::from)?;
-    let mut options = watched(args.ranks, interrupts);
+    let ranks = args.ranks.unwrap_or(1);
+    Layout::new(args.layout.kind(), args.block, 1, ranks).map_err(ringattn::Error::from)?;
+    let engine = match (joins, args.checksum()) {
+        (true, _) => join(args, interrupts)?,
+        (false, Checksum::Verified) => Engine::Local,
+        (false, Checksum::Off) => return Err(UsageError::NoMessages.into()),
+    };
+    let ranks = match &engine {
+        Engine::Local => ranks,
+        Engine::Mpi(job) => job.size(),
+    };
+    if let Some(asked) = args.ranks
+        && asked != ranks
+    {
+        return Err(UsageError::WorldSize { ranks: asked, size: ranks }.into());
+    }
+    let mut options = watched(ranks, interrupts);
+    options.engine = engine;
     options.threads = args.threads;
     options.affinity = args.affinity();
     options.layout = args.layout.kind();
@@ -28,7 +52,45 @@ pub(crate) fn run_options(args: &RunArgs, interrupts: &Interrupts) -> Result<Run
     }
     options.memory_limit = args.memory_limit;
     options.non_finite = args.non_finite();
+    #[cfg(feature = "fault-injection")]
+    options.fault.clone_from(&args.fault);
     Ok(options)
+}
+
+/// Who started this process as one of several, if anybody did.
+pub(crate) fn launcher() -> Option<Environment> {
+    environment(|name| std::env::var_os(name))
+}
+
+/// Whether this build has MPI.
+const CAN_JOIN: bool = cfg!(feature = "mpi");
+
+/// Becomes a rank of the job that the launcher has started.
+#[cfg(feature = "mpi")]
+fn join(args: &RunArgs, interrupts: &Interrupts) -> Result<Engine, Failure> {
+    #[cfg_attr(not(feature = "fault-injection"), allow(unused_mut))]
+    let mut options =
+        ringattn::comm::mpi::Options { checksum: args.checksum(), ..Default::default() };
+    #[cfg(feature = "fault-injection")]
+    if let Some(fault) = &args.fault
+        && fault.misdeed == ringattn::fault::Misdeed::Damage
+    {
+        let (to, tag) = (fault.rank, ringattn::comm::Tag(1));
+        let sequence = u64::from(fault.step);
+        options.fault = Some(ringattn::comm::mpi::Fault { to, tag, sequence });
+    }
+    let job = ringattn::Job::start(options)?;
+    if !job.is_root() {
+        console::leave_talking_to_others();
+    }
+    interrupts.join(&job);
+    Ok(Engine::Mpi(job))
+}
+
+/// Without MPI nobody can be joined; several processes that each do everything help nobody either.
+#[cfg(not(feature = "mpi"))]
+fn join(_: &RunArgs, _: &Interrupts) -> Result<Engine, Failure> {
+    Err(UsageError::NoMpi.into())
 }
 
 /// A run of `ranks` ranks, stopped by `interrupts`, everything else at its default.

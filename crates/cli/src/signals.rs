@@ -3,13 +3,14 @@
 use crate::console;
 use crate::failure::Failure;
 use crate::output::Staging;
+use ringattn::Job;
 use ringattn::comm::StopSignal;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use std::fmt;
 use std::io;
 use std::process;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
@@ -50,6 +51,10 @@ pub(crate) struct Interrupts {
     pub(crate) stop: StopSignal,
     first: Arc<OnceLock<Signal>>,
     staging: Staging,
+    /// The MPI job that this process is in.
+    job: Arc<OnceLock<Job>>,
+    /// Whether the process is ending by another way.
+    ends: Arc<AtomicBool>,
 }
 
 impl Interrupts {
@@ -61,8 +66,13 @@ impl Interrupts {
             .map_err(failed("the watch over signals"))?;
         let mut signals =
             Signals::new([SIGINT, SIGTERM]).map_err(failed("the watch over signals"))?;
-        let interrupts =
-            Self { stop: StopSignal::new(), first: Arc::default(), staging: staging.clone() };
+        let interrupts = Self {
+            stop: StopSignal::new(),
+            first: Arc::default(),
+            staging: staging.clone(),
+            job: Arc::default(),
+            ends: Arc::default(),
+        };
         let watched = interrupts.clone();
         let listen = move || {
             for signal in signals.forever() {
@@ -93,8 +103,27 @@ impl Interrupts {
         }
     }
 
+    /// Takes note of the job that this process has joined.
+    #[cfg(feature = "mpi")]
+    pub(crate) fn join(&self, job: &Job) {
+        let _ = self.job.set(job.clone());
+    }
+
+    /// The job that this process has joined.
+    pub(crate) fn job(&self) -> Option<&Job> {
+        self.job.get()
+    }
+
+    /// From now on another thread ends the process.
+    pub(crate) fn leave_the_end_to_others(&self) {
+        self.ends.store(true, Ordering::Release);
+    }
+
     /// Ends the process at once.
     fn leave(&self) -> ! {
+        while self.ends.load(Ordering::Acquire) {
+            thread::park();
+        }
         let signal = self.first.get().copied().unwrap_or(Signal::Interrupt);
         self.exit(&Failure::Stopped { signal })
     }
@@ -102,7 +131,9 @@ impl Interrupts {
     /// Ends the process with this failure, without waiting for anything.
     pub(crate) fn exit(&self, failure: &Failure) -> ! {
         self.staging.discard_all();
-        console::failure(failure);
+        if console::talks() {
+            console::failure(failure, None);
+        }
         process::exit(i32::from(failure.exit_code()))
     }
 

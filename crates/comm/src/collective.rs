@@ -5,7 +5,7 @@
 //! of waits to the rank that holds everyone up.
 
 use crate::{CommError, Communicator, ReceiveRequest, SendRequest, Tag};
-use ringattn_core::{Message, MessageError, Rank};
+use ringattn_core::{Message, MessageError, Payload, Rank};
 
 /// What the ranks exchange in a barrier: nothing.
 struct Arrival;
@@ -18,10 +18,10 @@ impl Message for Arrival {
     fn header(&self) -> Vec<u64> {
         Vec::new()
     }
-    fn to_bytes(&self) -> Vec<u8> {
-        Vec::new()
+    fn payload(&self) -> Payload {
+        Payload::default()
     }
-    fn from_bytes(_: &[u64], _: &[u8]) -> Result<Self, MessageError> {
+    fn from_payload(_: &[u64], _: Vec<u8>) -> Result<Self, MessageError> {
         Ok(Self)
     }
 }

@@ -37,11 +37,13 @@
 #![cfg_attr(not(feature = "mpi"), forbid(unsafe_code))]
 #![deny(unsafe_code)]
 
+mod checksum;
 mod collective;
 mod communicator;
 mod counters;
 mod deadline;
 mod error;
+mod launcher;
 pub mod local;
 #[cfg(feature = "mpi")]
 pub mod mpi;
@@ -51,9 +53,11 @@ mod stop;
 pub mod suite;
 mod world;
 
+pub use checksum::Checksum;
 pub use communicator::Communicator;
 pub use counters::Counters;
 pub use error::{CommError, Operation, RunError};
+pub use launcher::{Environment, Launcher, environment};
 pub use point_to_point::{ReceiveRequest, SendRequest, Tag};
 pub use request::MatchedSend;
 pub use stop::StopSignal;

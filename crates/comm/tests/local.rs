@@ -4,7 +4,7 @@
 
 use ringattn_comm::suite::{self, Block, SuiteError};
 use ringattn_comm::{CommError, Communicator, ReceiveRequest, RunError, SendRequest, Tag, local};
-use ringattn_core::{Message, MessageError, Rank};
+use ringattn_core::{Message, MessageError, Payload, Rank};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -89,10 +89,10 @@ impl Message for Unconvertible {
     fn header(&self) -> Vec<u64> {
         panic!("header of a local message")
     }
-    fn to_bytes(&self) -> Vec<u8> {
+    fn payload(&self) -> Payload {
         panic!("bytes of a local message")
     }
-    fn from_bytes(_: &[u64], _: &[u8]) -> Result<Self, MessageError> {
+    fn from_payload(_: &[u64], _: Vec<u8>) -> Result<Self, MessageError> {
         panic!("local message from bytes")
     }
 }

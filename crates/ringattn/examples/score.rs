@@ -16,7 +16,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let model = Model::open(Path::new(model))?;
     let tokens: Vec<u32> = serde_json::from_str(&std::fs::read_to_string(ids)?)?;
-    let (output, report) = ringattn::score(&model, &tokens, &RunOptions::new(ranks.parse()?))?;
+    let scored = ringattn::score(&model, &tokens, &RunOptions::new(ranks.parse()?))?;
+    let (output, report) = scored.ok_or("another process of the job has the result")?;
     println!("{:?}", output.summary);
     for rank in &report.per_rank {
         println!(

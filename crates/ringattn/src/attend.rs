@@ -1,7 +1,11 @@
 //! One attention over given tensors.
 
+mod shard;
+
+use crate::agreement::{Terms, agree};
+use crate::engines::Engine;
 use crate::error::{AttendError, Error};
-use crate::launch::launch;
+use crate::launch::{Collected, Task, collect, launch};
 use crate::options::RunOptions;
 use crate::report::{Headline, RankRecord, Report};
 use crate::tensor::Tensor;
@@ -14,6 +18,7 @@ use ringattn_engine::cpu::{Arrangement, CpuBackend, CpuBlock, CpuState, Kernel, 
 use ringattn_engine::{Job, RankPlan, run};
 use ringattn_plan::{Layout, Plan, Prepared, Problem, Schedule};
 use serde::Serialize;
+use shard::AttendedShard;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -66,15 +71,20 @@ pub struct AttendResult {
     pub softmax_scale: f64,
 }
 
-/// Attends over the ranks of `options`. The tensors are read in place, and the output is written
-/// where it is returned: the process holds each once.
+/// Attends over the ranks of `options`. `None` in a process of an MPI job that is not rank 0, where the
+/// result is.
+///
+/// Between threads, tensors in memory are read in place, and the output is written where it is
+/// returned: the process holds each once. A process of a job holds the rows of its rank, and that of
+/// rank 0 the whole output once all is computed.
 ///
 /// # Errors
 /// When the input does not fit together, or a rank, memory or the numbers fail.
 pub fn attend(
     input: &AttendInput,
     options: &RunOptions,
-) -> Result<(AttendOutput, Report<AttendResult>), Error> {
+) -> Result<Option<(AttendOutput, Report<AttendResult>)>, Error> {
+    options.check_ranks()?;
     let plan = plan(input, options)?;
     let head_dim = plan.problem().shape.head_dim();
     let scale = input.softmax_scale.unwrap_or_else(|| 1.0 / (head_dim as f64).sqrt());
@@ -84,21 +94,25 @@ pub fn attend(
     }
     check_memory(input, &plan, options)?;
     options.meter.start(u64::try_from(plan.problem().pairs()).unwrap_or(u64::MAX));
-    let start = Instant::now();
-    let mut output = AttendOutput::empty(&plan)?;
-    let records = attend_into(&mut output, (input, scale), &plan, options)?;
-    let wall = start.elapsed();
+    agree(options, || Ok(terms(input, scale, &plan, options)))?;
+    let Some((output, records, wall)) = attend_ranks((input, scale), &plan, options)? else {
+        return Ok(None);
+    };
     let result = AttendResult { queries: plan.problem().queries, softmax_scale: scale };
     let mask = input.mask.to_string();
     let headline = Headline { command: "attend", options, plan: &plan, mask, layers: 1 };
-    Ok((output, Report::new(&headline, &records, wall, result)))
+    Ok(Some((output, Report::new(&headline, &records, wall, result))))
 }
 
-/// What one rank found.
-struct RankResult {
-    /// `[Hq, rows]`.
-    lse: Vec<NaturalLog>,
-    record: RankRecord,
+/// What the ranks of a job must have in common.
+fn terms(input: &AttendInput, scale: f64, plan: &Plan, options: &RunOptions) -> Terms {
+    let mut terms = Terms::new("attend", options);
+    terms.add("the softmax scale", format_args!("{scale:e}"));
+    for (what, tensor) in [("q", &input.queries), ("k", &input.keys), ("v", &input.values)] {
+        terms.add(&format!("the tensor {what} as"), format_args!("{tensor:?}"));
+    }
+    terms.add_plan(plan);
+    terms
 }
 
 fn plan(input: &AttendInput, options: &RunOptions) -> Result<Plan, Error> {
@@ -156,23 +170,38 @@ fn by_index(mask: &Mask, positions: &Positions) -> Result<Mask, Error> {
     Ok(Mask::Intervals(QueryIntervals::new(intervals)))
 }
 
-/// Refuses before the start when what the run adds to its inputs exceeds the limit.
+/// Refuses before the start when what the run adds to its inputs exceeds the limit in the process
+/// that needs most.
 fn check_memory(input: &AttendInput, plan: &Plan, options: &RunOptions) -> Result<(), Error> {
     let problem = plan.problem();
     let (number, index) = (4_u64, 8_u64);
+    let shared = options.engine.ranks_in_process(options.ranks) == options.ranks;
+    let largest = |layout: &Layout| layout.ranks().map(|rank| layout.count(rank)).max();
+    // Rows that the process computes.
+    let (queries, keys) = if shared {
+        (problem.queries, problem.keys)
+    } else {
+        (largest(plan.query_layout()).unwrap_or(0), largest(plan.key_layout()).unwrap_or(0))
+    };
     // The output, in which the state's y grows.
-    let wide = problem.queries.saturating_mul(number * problem.shape.query_width() as u64);
+    let wide = queries.saturating_mul(number * problem.shape.query_width() as u64);
     // m, z and lse of the ranks, and lse in the order of positions.
-    let narrow = problem.queries.saturating_mul(4 * number * problem.shape.query_heads() as u64);
+    let narrow = queries.saturating_mul(4 * number * problem.shape.query_heads() as u64);
     // The tokens of the ranks' slots, and an interval of each query.
-    let indices = problem.queries.saturating_mul(3).saturating_add(problem.keys);
+    let indices = queries.saturating_mul(3).saturating_add(keys);
+    // Between processes, two blocks visit while q, k and v are held: the one in use and the next.
+    let visiting = if shared { 0 } else { keys.saturating_mul(2 * problem.kv_bytes_per_token()) };
     let copies = [
-        input.queries.copied_bytes(input.queries.dtype()),
-        input.keys.copied_bytes(problem.kv_dtype),
-        input.values.copied_bytes(problem.kv_dtype),
+        input.queries.copied_bytes(queries, input.queries.dtype()),
+        input.keys.copied_bytes(keys, problem.kv_dtype),
+        input.values.copied_bytes(keys, problem.kv_dtype),
     ];
-    let parts = [wide, narrow, indices.saturating_mul(index)].into_iter().chain(copies);
-    options.check_memory(parts.fold(0, u64::saturating_add))
+    let parts = [wide, narrow, indices.saturating_mul(index), visiting].into_iter().chain(copies);
+    let running = parts.fold(0, u64::saturating_add);
+    // Afterwards the process of rank 0 holds the whole output and its own rows.
+    let row = number * (problem.shape.query_width() + problem.shape.query_heads()) as u64;
+    let at_the_end = problem.queries.saturating_add(queries).saturating_mul(row);
+    options.check_memory(if shared { running } else { running.max(at_the_end) })
 }
 
 impl AttendOutput {
@@ -186,85 +215,149 @@ impl AttendOutput {
     }
 }
 
-/// Runs the ranks, each of which writes its own rows of `out` in place, and puts their lse into the
-/// order of positions.
-fn attend_into(
-    output: &mut AttendOutput,
+/// The output, what each rank measured, and how long they took.
+type Attended = (AttendOutput, Vec<RankRecord>, Duration);
+
+/// Runs the ranks; `None` where another process has the output.
+fn attend_ranks(
     (input, scale): (&AttendInput, f64),
     plan: &Plan,
     options: &RunOptions,
-) -> Result<Vec<RankRecord>, Error> {
-    let (shape, total) = (plan.problem().shape, plan.problem().queries as usize);
-    let arrangement = Arrangement::head_major(shape.query_heads(), total, shape.head_dim());
-    let ranks = plan.query_layout().ranks();
-    let tokens =
-        ranks.map(|rank| tokens(plan.query_layout(), rank)).collect::<Result<Vec<_>, _>>()?;
-    let lists = tokens.iter().map(|tokens| &tokens[..]);
-    let owners = OutputRows::split(&mut output.out, arrangement, lists)?;
-    let owners: Vec<_> = owners.into_iter().map(Mutex::new).collect();
+) -> Result<Option<Attended>, Error> {
+    let start = Instant::now();
     let prepared = plan.prepare();
-    let results = launch(options, |comm| {
-        let rank = comm.rank().index();
-        let part = Part { input, scale, prepared: &prepared, queries: &tokens[rank] };
-        // Each rank locks its own, once.
-        let mut out = owners[rank].lock().unwrap_or_else(PoisonError::into_inner);
-        attend_rank(&part, out.reborrow(), options, &comm)
+    // Threads write their rows of one output in place, processes make room for their own.
+    let mut output = match options.engine {
+        Engine::Local => Some(AttendOutput::empty(plan)?),
+        Engine::Mpi(_) => None,
+    };
+    let tokens = tokens_of_all(plan.query_layout(), options)?;
+    let places = match &mut output {
+        Some(output) => Some(Places::new(&mut output.out, &tokens, plan)?),
+        None => None,
+    };
+    let shards = launch(options, &Attending { input, scale, prepared, places, options })?;
+    let wall = start.elapsed();
+    let mut records = Vec::with_capacity(options.ranks as usize);
+    let collected = collect(options, shards, |rank, shard: AttendedShard| {
+        let output = match &mut output {
+            Some(output) => output,
+            None => output.insert(AttendOutput::empty(plan)?),
+        };
+        shard.put_into(output, &tokens_of(plan.query_layout(), rank)?, plan);
+        records.push(shard.record);
+        Ok(())
     })?;
-    let mut records = Vec::with_capacity(results.len());
-    for (RankResult { lse, record }, tokens) in results.into_iter().zip(&tokens) {
-        for (index, NaturalLog(lse)) in lse.into_iter().enumerate() {
-            let (head, slot) = (index / tokens.len(), index % tokens.len());
-            output.lse[head * total + tokens[slot]] = lse;
-        }
-        records.push(record);
+    let output = output.filter(|_| collected == Collected::Here);
+    Ok(output.map(|output| (output, records, wall)))
+}
+
+/// The tokens of the ranks of this process, by rank; none of a rank that is another process.
+fn tokens_of_all(
+    layout: &Layout,
+    options: &RunOptions,
+) -> Result<Vec<Arc<Vec<usize>>>, OutOfMemory> {
+    match options.engine {
+        Engine::Local => layout.ranks().map(|rank| tokens_of(layout, rank)).collect(),
+        Engine::Mpi(_) => Ok(Vec::new()),
     }
-    Ok(records)
 }
 
 /// The token of each slot of the rank.
-fn tokens(layout: &Layout, rank: Rank) -> Result<Arc<Vec<usize>>, OutOfMemory> {
+fn tokens_of(layout: &Layout, rank: Rank) -> Result<Arc<Vec<usize>>, OutOfMemory> {
     let mut tokens = try_reserved(layout.count(rank) as usize)?;
     tokens.extend(layout.positions(rank).map(|position| position.0 as usize));
     Ok(Arc::new(tokens))
 }
 
-/// What one rank is to do.
-struct Part<'a> {
-    input: &'a AttendInput,
-    scale: f64,
-    prepared: &'a Prepared<'a>,
-    /// The token of each of its query slots.
-    queries: &'a Arc<Vec<usize>>,
+/// Where the ranks of one process write: each its own rows of one output, which it locks once.
+struct Places<'a> {
+    tokens: &'a [Arc<Vec<usize>>],
+    rows: Vec<Mutex<OutputRows<'a>>>,
 }
 
-fn attend_rank<C: Communicator>(
-    part: &Part<'_>,
-    out: OutputRows<'_>,
-    options: &RunOptions,
-    comm: &C,
-) -> Result<RankResult, AttendError> {
-    let Part { input, scale, prepared, .. } = *part;
-    let (rank, plan) = (comm.rank(), prepared.plan());
-    let problem = plan.problem();
-    let rank_plan = RankPlan::new(prepared, rank);
-    let device = options.device();
-    let kernel = Kernel::with_team(device.isa, device.team(rank)?)?;
-    let backend = CpuBackend::new(kernel, problem.shape, scale as f32);
-    let queries = input.queries.rows(part.queries, input.queries.dtype())?;
-    let key_tokens = if plan.key_layout() == plan.query_layout() {
-        Arc::clone(part.queries)
-    } else {
-        tokens(plan.key_layout(), rank)?
-    };
-    let keys = input.keys.rows(&key_tokens, problem.kv_dtype)?;
-    let values = input.values.rows(&key_tokens, problem.kv_dtype)?;
-    let block = CpuBlock::new(keys, values);
-    let state = CpuState::empty(out)?;
-    let attended = |pairs| options.meter.add(pairs);
-    let non_finite = options.non_finite;
-    let job = Job { plan: &rank_plan, queries: &queries, block, non_finite, attended: &attended };
-    let (output, measured) = run(&job, state, &backend, comm)?;
-    let expected = *rank_plan.expectation();
-    let record = RankRecord { measured, expected, dense: Duration::ZERO };
-    Ok(RankResult { lse: output.lse, record })
+impl<'a> Places<'a> {
+    fn new(out: &'a mut [f32], tokens: &'a [Arc<Vec<usize>>], plan: &Plan) -> Result<Self, Error> {
+        let (shape, total) = (plan.problem().shape, plan.problem().queries as usize);
+        let arrangement = Arrangement::head_major(shape.query_heads(), total, shape.head_dim());
+        let rows = OutputRows::split(out, arrangement, tokens.iter().map(|tokens| &tokens[..]))?;
+        Ok(Self { tokens, rows: rows.into_iter().map(Mutex::new).collect() })
+    }
+}
+
+/// The task of a rank.
+struct Attending<'a> {
+    input: &'a AttendInput,
+    scale: f64,
+    prepared: Prepared<'a>,
+    /// `None`: each rank makes room for its own rows.
+    places: Option<Places<'a>>,
+    options: &'a RunOptions,
+}
+
+impl Task for Attending<'_> {
+    type Shard = AttendedShard;
+    type Error = AttendError;
+
+    fn run<C: Communicator>(&self, comm: &C) -> Result<AttendedShard, AttendError> {
+        let rank = comm.rank();
+        if let Some(Places { tokens, rows }) = &self.places {
+            let (tokens, rows) = (&tokens[rank.index()], &rows[rank.index()]);
+            let mut rows = rows.lock().unwrap_or_else(PoisonError::into_inner);
+            let (record, lse) = self.attend(tokens, rows.reborrow(), comm)?;
+            return Ok(AttendedShard::new(record, lse, Vec::new()));
+        }
+        let shape = self.prepared.plan().problem().shape;
+        let tokens = tokens_of(self.prepared.plan().query_layout(), rank)?;
+        let mut out = try_filled(tokens.len().saturating_mul(shape.query_width()), 0.0)?;
+        let arrangement =
+            Arrangement::head_major(shape.query_heads(), tokens.len(), shape.head_dim());
+        let rows = OutputRows::whole(&mut out, arrangement)?;
+        let (record, lse) = self.attend(&tokens, rows, comm)?;
+        Ok(AttendedShard::new(record, lse, out))
+    }
+}
+
+impl Attending<'_> {
+    /// Attends for the queries of these tokens.
+    fn attend<C: Communicator>(
+        &self,
+        query_tokens: &Arc<Vec<usize>>,
+        out: OutputRows<'_>,
+        comm: &C,
+    ) -> Result<(RankRecord, Vec<f32>), AttendError> {
+        let Self { input, options, .. } = *self;
+        let (rank, plan) = (comm.rank(), self.prepared.plan());
+        let problem = plan.problem();
+        let rank_plan = RankPlan::new(&self.prepared, rank);
+        let device = options.device();
+        let kernel = Kernel::with_team(device.isa, device.team(rank)?)?;
+        let backend = CpuBackend::new(kernel, problem.shape, self.scale as f32);
+        let queries = input.queries.rows(query_tokens, input.queries.dtype())?;
+        let key_tokens = if plan.key_layout() == plan.query_layout() {
+            Arc::clone(query_tokens)
+        } else {
+            tokens_of(plan.key_layout(), rank)?
+        };
+        let keys = input.keys.rows(&key_tokens, problem.kv_dtype)?;
+        let values = input.values.rows(&key_tokens, problem.kv_dtype)?;
+        let block = CpuBlock::new(keys, values);
+        let state = CpuState::empty(out)?;
+        #[cfg(feature = "fault-injection")]
+        let watch = comm.progress();
+        let attended = |pairs| {
+            options.meter.add(pairs);
+            #[cfg(feature = "fault-injection")]
+            if let Some(fault) = &options.fault {
+                fault.attended(rank, &watch);
+            }
+        };
+        let non_finite = options.non_finite;
+        let job =
+            Job { plan: &rank_plan, queries: &queries, block, non_finite, attended: &attended };
+        let (output, measured) = run(&job, state, &backend, comm)?;
+        let counts = (measured, *rank_plan.expectation());
+        let lse = output.lse.into_iter().map(|NaturalLog(lse)| lse).collect();
+        Ok((RankRecord::new(comm, counts, Duration::ZERO), lse))
+    }
 }

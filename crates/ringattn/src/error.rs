@@ -1,9 +1,11 @@
 //! Everything that can end a command, and the kind by which a program decides what to do.
 
+use crate::agreement::AgreementError;
 use crate::bench::BenchError;
+use crate::launch::CollectError;
 use crate::tensor::TensorError;
 use ringattn_comm::{CommError, RunError};
-use ringattn_core::{MaskError, OutOfMemory, ShapeError};
+use ringattn_core::{MaskError, OutOfMemory, Rank, ShapeError};
 use ringattn_engine::EngineError;
 use ringattn_engine::cpu::dense::DenseError;
 use ringattn_engine::cpu::{KernelError, TeamError};
@@ -100,6 +102,15 @@ pub enum Error {
     /// The machine could not be measured.
     #[error(transparent)]
     Bench(#[from] BenchError),
+    /// The ranks are not about to do the same.
+    #[error(transparent)]
+    Agreement(#[from] RunError<AgreementError>),
+    /// What the ranks found could not be brought together.
+    #[error(transparent)]
+    Collect(#[from] RunError<CollectError>),
+    /// Another rank failed before the run.
+    #[error(transparent)]
+    Peer(CommError),
     /// Attention failed on a rank.
     #[error(transparent)]
     Attend(#[from] RunError<AttendError>),
@@ -117,6 +128,9 @@ pub enum AttendError {
     /// The kernel or its threads could not be made.
     #[error(transparent)]
     Kernel(#[from] KernelError),
+    /// The rank's shards could not be read.
+    #[error(transparent)]
+    Tensor(#[from] TensorError),
     /// No memory for the rank's shards.
     #[error(transparent)]
     OutOfMemory(#[from] OutOfMemory),
@@ -129,6 +143,8 @@ pub enum ErrorKind {
     Usage,
     /// Mend an input.
     Input,
+    /// Start all ranks alike.
+    Disagreement,
     /// A rank was lost.
     PeerLost,
     /// A rank stood still.
@@ -144,6 +160,18 @@ pub enum ErrorKind {
 }
 
 impl Error {
+    /// The rank to blame, where there is one.
+    pub fn culprit(&self) -> Option<Rank> {
+        match self {
+            Self::Agreement(error) => error.culprit(),
+            Self::Collect(error) => error.culprit(),
+            Self::Attend(error) => error.culprit(),
+            Self::Score(error) => error.culprit(),
+            Self::Peer(error) => error.culprit(),
+            _ => None,
+        }
+    }
+
     /// What kind of error this is.
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -154,16 +182,41 @@ impl Error {
             | Self::Plan(_)
             | Self::KeyPositions { .. }
             | Self::Position { .. }
-            | Self::Scale { .. }
-            | Self::Tensor(_) => ErrorKind::Usage,
+            | Self::Scale { .. } => ErrorKind::Usage,
+            Self::Tensor(error) => tensor_kind(error),
             Self::NoTokens | Self::Vocabulary { .. } => ErrorKind::Input,
             Self::Model(error) => model_kind(error),
             Self::MemoryLimit { .. } | Self::OutOfMemory(_) => ErrorKind::Memory,
             Self::Output(error) => kernel_kind(error),
             Self::Bench(error) => bench_kind(error),
+            Self::Agreement(error) => run_kind(error, agreement_kind),
+            Self::Collect(error) => run_kind(error, collect_kind),
+            Self::Peer(error) => comm_kind(error),
             Self::Attend(error) => run_kind(error, attend_kind),
             Self::Score(error) => run_kind(error, score_kind),
         }
+    }
+}
+
+fn tensor_kind(error: &TensorError) -> ErrorKind {
+    match error {
+        TensorError::Size { .. } => ErrorKind::Usage,
+        TensorError::Read { .. } => ErrorKind::Input,
+        TensorError::OutOfMemory(_) => ErrorKind::Memory,
+    }
+}
+
+fn agreement_kind(error: &AgreementError) -> ErrorKind {
+    match error {
+        AgreementError::Differs { .. } => ErrorKind::Disagreement,
+        AgreementError::Comm(error) => comm_kind(error),
+    }
+}
+
+fn collect_kind(error: &CollectError) -> ErrorKind {
+    match error {
+        CollectError::Comm(error) => comm_kind(error),
+        CollectError::OutOfMemory(_) => ErrorKind::Memory,
     }
 }
 
@@ -192,6 +245,7 @@ fn attend_kind(error: &AttendError) -> ErrorKind {
     match error {
         AttendError::Engine(error) => engine_kind(error),
         AttendError::Kernel(error) => kernel_kind(error),
+        AttendError::Tensor(error) => tensor_kind(error),
         AttendError::OutOfMemory(_) => ErrorKind::Memory,
     }
 }
@@ -245,7 +299,10 @@ fn comm_kind(error: &CommError) -> ErrorKind {
     match error {
         CommError::Stopped { .. } => ErrorKind::Stopped,
         CommError::TimedOut { .. } | CommError::Deadlock { .. } => ErrorKind::Timeout,
-        CommError::Kind { .. } | CommError::Message { .. } => ErrorKind::Integrity,
+        CommError::Kind { .. } | CommError::Message { .. } | CommError::Damaged { .. } => {
+            ErrorKind::Integrity
+        }
+        CommError::Memory { .. } => ErrorKind::Memory,
         _ => ErrorKind::PeerLost,
     }
 }

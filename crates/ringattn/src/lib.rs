@@ -19,18 +19,28 @@ pub use ringattn_plan as plan;
 
 pub mod bench;
 
+mod agreement;
 mod attend;
+mod engines;
 mod error;
+#[cfg(feature = "fault-injection")]
+pub mod fault;
 mod host;
+#[cfg_attr(not(feature = "mpi"), path = "job/absent.rs")]
+mod job;
 mod launch;
 mod options;
 mod report;
 mod score;
 mod tensor;
 
+pub use agreement::AgreementError;
 pub use attend::{AttendInput, AttendOutput, AttendResult, Positions, attend};
+pub use engines::Engine;
 pub use error::{AttendError, Error, ErrorKind};
+pub use job::Job;
+pub use launch::CollectError;
 pub use options::{Meter, RunOptions, StuckHook};
 pub use report::{Balance, LawReport, Overlap, RankReport, Report};
 pub use score::{ScoreOutput, ScoreResult, open_model, score};
-pub use tensor::{Tensor, TensorError};
+pub use tensor::{ReadAt, Tensor, TensorError};

@@ -1,5 +1,6 @@
 //! How to run: ranks, threads, layout, deadlines, and how to watch and stop a run.
 
+use crate::engines::Engine;
 use crate::error::Error;
 use crate::host;
 use ringattn_comm::{CommError, StopSignal, local};
@@ -22,7 +23,9 @@ pub type StuckHook = Arc<dyn Fn(&CommError, &[Rank]) + Send + Sync>;
 pub struct RunOptions {
     /// Ranks `p`.
     pub ranks: u32,
-    /// Threads of each rank; `None` shares the machine's cores among the ranks, at least 1 each.
+    /// Where they are.
+    pub engine: Engine,
+    /// Threads of each rank; `None` shares the machine's cores among the ranks on it, at least 1 each.
     pub threads: Option<usize>,
     /// Whether threads stay on one processor each.
     pub affinity: Affinity,
@@ -32,8 +35,8 @@ pub struct RunOptions {
     pub block: Option<u64>,
     /// How long a rank may stand still while others wait for it.
     pub timeout: Duration,
-    /// Refuse to start when more bytes than this are predicted beside the inputs: for a model its
-    /// weights and activations, for tensors the outputs and what has to be copied.
+    /// Refuse to start when more bytes than this are predicted for one process beside the inputs: for a
+    /// model its weights and activations, for tensors the outputs and what has to be copied.
     pub memory_limit: Option<u64>,
     /// What to do about values that are not finite.
     pub non_finite: NonFinite,
@@ -45,6 +48,9 @@ pub struct RunOptions {
     pub meter: Arc<Meter>,
     /// What to do when ranks do not end; such a run does not return by itself.
     pub on_stuck: Option<StuckHook>,
+    /// A rank that is to fail.
+    #[cfg(feature = "fault-injection")]
+    pub fault: Option<crate::fault::Fault>,
 }
 
 impl RunOptions {
@@ -52,6 +58,7 @@ impl RunOptions {
     pub fn new(ranks: u32) -> Self {
         Self {
             ranks,
+            engine: Engine::Local,
             threads: None,
             affinity: Affinity::Free,
             layout: LayoutKind::Striped,
@@ -63,12 +70,14 @@ impl RunOptions {
             stop: StopSignal::new(),
             meter: Arc::default(),
             on_stuck: None,
+            #[cfg(feature = "fault-injection")]
+            fault: None,
         }
     }
 
     /// Threads of each rank on this machine.
     pub fn threads_per_rank(&self) -> usize {
-        let shared = || host::cores() / self.ranks.max(1) as usize;
+        let shared = || host::cores() / self.engine.ranks_here(self.ranks).max(1);
         self.threads.unwrap_or_else(shared).max(1)
     }
 
@@ -79,9 +88,22 @@ impl RunOptions {
     /// Refuses a run for which `buffers` bytes and the workspaces of all threads exceed the limit.
     pub(crate) fn check_memory(&self, buffers: u64) -> Result<(), Error> {
         let Some(limit) = self.memory_limit else { return Ok(()) };
-        let threads = u64::from(self.ranks).saturating_mul(self.threads_per_rank() as u64);
+        let ranks = u64::from(self.engine.ranks_in_process(self.ranks));
+        let threads = ranks.saturating_mul(self.threads_per_rank() as u64);
         let predicted = buffers.saturating_add(threads.saturating_mul(WORKSPACE));
         if predicted > limit { Err(Error::MemoryLimit { predicted, limit }) } else { Ok(()) }
+    }
+
+    /// Refuses a number of ranks that the engine does not have.
+    pub(crate) fn check_ranks(&self) -> Result<(), Error> {
+        match self.engine.size() {
+            Some(size) if size != self.ranks => Err(Error::Mismatch {
+                what: "the number of ranks",
+                expected: format!("{size}, the size of the MPI job"),
+                actual: self.ranks.to_string(),
+            }),
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn layout(&self, len: u64) -> Result<Layout, LayoutError> {

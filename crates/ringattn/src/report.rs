@@ -3,11 +3,15 @@
 //! Counts stand beside what the plan expects of them. They are sums over the layers; a batch counts
 //! as further heads.
 
-use crate::host;
+mod record;
+
+pub(crate) use record::{RankRecord, WORDS};
+
+use crate::engines::Engine;
 use crate::options::RunOptions;
 use ringattn_core::Rank;
-use ringattn_engine::{Law, Measured};
-use ringattn_plan::{Expectation, Plan};
+use ringattn_engine::Law;
+use ringattn_plan::Plan;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -18,8 +22,8 @@ pub struct Report<R> {
     pub schema: &'static str,
     /// `score` or `attend`.
     pub command: &'static str,
-    /// `local`: ranks are threads of one process.
-    pub engine: &'static str,
+    /// `local`: ranks are threads of one process; `mpi`: processes of a job.
+    pub engine: String,
     /// Ranks `p`.
     pub ranks: u32,
     /// Threads of each rank.
@@ -54,7 +58,8 @@ pub struct Report<R> {
     pub result: R,
     /// The memory and traffic law.
     pub law: LawReport,
-    /// Bytes of K and V that this process holds once, however many ranks refer to them.
+    /// Bytes of K and V that are held once, however many ranks refer to them; with `mpi` by all
+    /// processes together.
     pub unique_kv_bytes: u64,
     /// One entry per rank.
     pub per_rank: Vec<RankReport>,
@@ -94,6 +99,8 @@ pub struct RankReport {
     pub transfer_wait_s: f64,
     /// Seconds of waiting for peers that had not sent yet.
     pub peer_wait_s: f64,
+    /// Processor seconds of checksums, which hold up nothing; 0 between threads, which need none.
+    pub checksum_s: f64,
     /// Most memory of the rank's process so far; shared by all ranks of the process.
     pub peak_rss_bytes: Option<u64>,
     /// Bytes of K and V of the rank's own shard.
@@ -133,13 +140,6 @@ pub struct Overlap {
     pub hidden_fraction: f64,
 }
 
-/// What one rank brings to the report.
-pub(crate) struct RankRecord {
-    pub(crate) measured: Measured,
-    pub(crate) expected: Expectation,
-    pub(crate) dense: Duration,
-}
-
 /// What is known before the ranks start.
 pub(crate) struct Headline<'a> {
     pub(crate) command: &'static str,
@@ -172,7 +172,7 @@ impl<R> Report<R> {
         Self {
             schema: "ringattn.report/1",
             command,
-            engine: "local",
+            engine: options.engine.to_string(),
             ranks: options.ranks,
             threads: options.threads_per_rank(),
             layout: options.layout.to_string(),
@@ -194,9 +194,11 @@ impl<R> Report<R> {
                 holds: records.iter().all(holds),
             },
             // Local ranks share blocks by handle, and blocks that are read in place are disjoint parts
-            // of one tensor: the process holds each shard once, a layer a time.
+            // of one tensor: each shard is held once, a layer a time.
             unique_kv_bytes: resident / layers.max(1) as u64,
-            per_rank: ranks.map(|(rank, r)| RankReport::new(plan, rank, r)).collect(),
+            per_rank: ranks
+                .map(|(rank, r)| RankReport::new(plan, (rank, &options.engine), r))
+                .collect(),
             balance: Balance {
                 pairs_max_over_mean: max_over_mean(
                     records.iter().map(|r| r.measured.counts.pairs as f64),
@@ -221,12 +223,12 @@ impl<R> Report<R> {
 }
 
 impl RankReport {
-    fn new(plan: &Plan, rank: Rank, record: &RankRecord) -> Self {
-        let RankRecord { measured, expected, dense } = record;
+    fn new(plan: &Plan, (rank, engine): (Rank, &Engine), record: &RankRecord) -> Self {
+        let RankRecord { measured, expected, dense, .. } = record;
         let counts = &measured.counts;
         Self {
             rank: rank.0,
-            host: host::name(),
+            host: engine.host(rank),
             tokens: plan.key_layout().count(rank),
             pairs: counts.pairs,
             pairs_expected: expected.pairs,
@@ -234,7 +236,8 @@ impl RankReport {
             attention_s: measured.compute.as_secs_f64(),
             transfer_wait_s: measured.transfer_wait.as_secs_f64(),
             peer_wait_s: measured.peer_wait.as_secs_f64(),
-            peak_rss_bytes: host::peak_rss_bytes(),
+            checksum_s: record.checksum.as_secs_f64(),
+            peak_rss_bytes: record.peak_rss_bytes,
             resident_kv_bytes: counts.resident_kv_bytes,
             resident_kv_bytes_expected: expected.resident_kv_bytes,
             peak_kv_bytes: counts.peak_kv_bytes,

@@ -1,10 +1,13 @@
 //! Log-probabilities of a document under a model.
 
+use crate::agreement::{Terms, agree, digest};
 use crate::error::Error;
-use crate::launch::launch;
+use crate::launch::{Collected, Task, collect, launch};
 use crate::options::RunOptions;
-use crate::report::{Headline, RankRecord, Report};
-use ringattn_model::{LayerPlans, Model, ScoreJob, TokenScore, score_rank};
+use crate::report::{Headline, RankRecord, Report, WORDS};
+use ringattn_comm::Communicator;
+use ringattn_core::{Message, MessageError, Payload, Position, try_reserved};
+use ringattn_model::{LayerPlans, Model, ScoreError, ScoreJob, TokenScore, score_rank};
 use ringattn_plan::Plan;
 use serde::Serialize;
 use std::path::Path;
@@ -45,7 +48,8 @@ pub struct ScoreResult {
     pub beyond_trained_context: bool,
 }
 
-/// Scores `tokens` over the ranks of `options`.
+/// Scores `tokens` over the ranks of `options`. `None` in a process of an MPI job that is not rank 0,
+/// where the result is.
 ///
 /// # Errors
 /// When there is no token, one is outside the vocabulary, or a rank, memory or the numbers fail.
@@ -53,7 +57,8 @@ pub fn score(
     model: &Model,
     tokens: &[u32],
     options: &RunOptions,
-) -> Result<(ScoreOutput, Report<ScoreResult>), Error> {
+) -> Result<Option<(ScoreOutput, Report<ScoreResult>)>, Error> {
+    options.check_ranks()?;
     check_tokens(model, tokens)?;
     if model.isa() != options.isa {
         return Err(Error::Mismatch {
@@ -64,9 +69,10 @@ pub fn score(
     }
     let layout = options.layout(tokens.len() as u64)?;
     let plans = LayerPlans::new(model, &layout)?;
-    check_memory(model, tokens.len() as u64, options)?;
+    check_memory(model, &plans, options)?;
     // The layers, and the vocabulary head as one more.
     options.meter.start(tokens.len() as u64 * (plans.of_layer().len() as u64 + 1));
+    agree(options, || terms(model, tokens, &plans, options))?;
     let prepared = plans.prepare();
     let job = ScoreJob {
         model,
@@ -77,14 +83,20 @@ pub fn score(
         non_finite: options.non_finite,
     };
     let start = Instant::now();
-    let ranks =
-        launch(options, |comm| score_rank(&job, &comm, &|tokens| options.meter.add(tokens)))?;
+    let shards = launch(options, &Scoring { job, options })?;
     let wall = start.elapsed();
-    let records: Vec<_> = ranks
-        .iter()
-        .map(|r| RankRecord { measured: r.measured, expected: r.expected, dense: r.dense })
-        .collect();
-    let mut scores: Vec<_> = ranks.into_iter().flat_map(|rank| rank.scores).collect();
+    let (mut records, mut scores) = (Vec::new(), Vec::new());
+    let collected = collect(options, shards, |_, shard: ScoredShard| {
+        records.push(shard.record);
+        if scores.is_empty() {
+            scores = try_reserved(tokens.len())?;
+        }
+        scores.extend(shard.scores);
+        Ok(())
+    })?;
+    if collected != Collected::Here {
+        return Ok(None);
+    }
     scores.sort_unstable_by_key(|score| score.position);
     let output = ScoreOutput { summary: summary(model, tokens, &scores), scores };
     let plan = first_plan(&plans);
@@ -92,7 +104,89 @@ pub fn score(
     let headline =
         Headline { command: "score", options, plan, mask, layers: plans.of_layer().len() };
     let report = Report::new(&headline, &records, wall, output.summary.clone());
-    Ok((output, report))
+    Ok(Some((output, report)))
+}
+
+/// What the ranks of a job must have in common.
+fn terms(
+    model: &Model,
+    tokens: &[u32],
+    plans: &LayerPlans,
+    options: &RunOptions,
+) -> Result<Terms, Error> {
+    let mut terms = Terms::new("score", options);
+    terms.add("a model with the digest", format_args!("{:016x}", model.digest()?));
+    terms.add("tokens with the digest", format_args!("{:016x}", digest(&tokens)));
+    plans.plans().iter().for_each(|plan| terms.add_plan(plan));
+    Ok(terms)
+}
+
+/// The task of a rank.
+struct Scoring<'a> {
+    job: ScoreJob<'a>,
+    options: &'a RunOptions,
+}
+
+impl Task for Scoring<'_> {
+    type Shard = ScoredShard;
+    type Error = ScoreError;
+
+    fn run<C: Communicator>(&self, comm: &C) -> Result<ScoredShard, ScoreError> {
+        let found = score_rank(&self.job, comm, &|tokens| self.options.meter.add(tokens))?;
+        let record = RankRecord::new(comm, (found.measured, found.expected), found.dense);
+        Ok(ScoredShard { record, scores: found.scores })
+    }
+}
+
+/// What one rank found.
+struct ScoredShard {
+    record: RankRecord,
+    scores: Vec<TokenScore>,
+}
+
+/// The record in the header; three words for each score in the payload.
+impl Message for ScoredShard {
+    const KIND: &'static str = "scores";
+
+    fn byte_len(&self) -> u64 {
+        24 * self.scores.len() as u64
+    }
+
+    fn header(&self) -> Vec<u64> {
+        self.record.words().to_vec()
+    }
+
+    fn payload(&self) -> Payload {
+        let words = |score: &TokenScore| {
+            [score.position.0, u64::from(score.token), score.logprob.to_bits()]
+        };
+        let words = self.scores.iter().flat_map(words);
+        words.flat_map(u64::to_ne_bytes).collect::<Vec<u8>>().into()
+    }
+
+    fn from_payload(header: &[u64], payload: Vec<u8>) -> Result<Self, MessageError> {
+        let kind = Self::KIND;
+        let record = header.try_into().map_err(|_| {
+            let (expected, actual) = (WORDS, header.len());
+            MessageError::Header { kind, expected, actual }
+        })?;
+        let (scores, rest) = payload.as_chunks::<24>();
+        if !rest.is_empty() {
+            let (expected, actual) = (24 * scores.len() as u64, payload.len() as u64);
+            return Err(MessageError::Payload { kind, expected, actual });
+        }
+        let score = |bytes: &[u8; 24]| {
+            let word = |index: usize| bytes.as_chunks().0[index];
+            let [position, token, logprob] = [word(0), word(1), word(2)].map(u64::from_ne_bytes);
+            TokenScore {
+                position: Position(position),
+                token: token as u32,
+                logprob: f64::from_bits(logprob),
+            }
+        };
+        let scores = scores.iter().map(score).collect();
+        Ok(Self { record: RankRecord::from_words(record), scores })
+    }
 }
 
 /// The plan of the first layer; a model that loads has one.
@@ -124,12 +218,17 @@ fn summary(model: &Model, tokens: &[u32], scores: &[TokenScore]) -> ScoreResult 
     }
 }
 
-/// Refuses before the start when weights and activations of all ranks exceed the limit.
-fn check_memory(model: &Model, tokens: u64, options: &RunOptions) -> Result<(), Error> {
-    let config = &model.config;
+/// Refuses before the start when weights and activations of the ranks of a process exceed the limit.
+fn check_memory(model: &Model, plans: &LayerPlans, options: &RunOptions) -> Result<(), Error> {
+    let (config, layout) = (&model.config, plans.layout());
+    let shared = options.engine.ranks_in_process(options.ranks) == options.ranks;
+    let largest = || layout.ranks().map(|rank| layout.count(rank)).max().unwrap_or(0);
+    let tokens = if shared { layout.len() } else { largest() };
     let (query, key) = (config.attention.query_width(), config.attention.key_width());
     // Per token: the residual, Q, K, V, the state, and the cosines and sines of RoPE.
-    let per_token = config.hidden_size + 2 * query + 2 * key + config.attention.head_dim();
+    // Between processes two more blocks visit: the one in use and the next.
+    let blocks = if shared { 1 } else { 3 };
+    let per_token = config.hidden_size + 2 * query + 2 * blocks * key + config.attention.head_dim();
     let activations = tokens.saturating_mul(4 * per_token as u64);
     options.check_memory(model.weight_bytes().saturating_add(activations))
 }

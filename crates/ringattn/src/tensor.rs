@@ -1,40 +1,83 @@
 //! A whole tensor that is shared, and the rows of it that each rank reads.
 
-use ringattn_core::{
-    DType, Elements, ElementsView, OutOfMemory, PlainElement, Source, bf16, f16, try_reserved,
-};
+mod gather;
+
+use gather::Gather;
+use ringattn_core::{DType, Elements, ElementsView, OutOfMemory, Source};
 use ringattn_engine::cpu::{Arrangement, SharedRows};
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use thiserror::Error;
 
-/// `[heads, tokens, d]`; a batch is part of the heads. A clone is a second handle to the same memory.
+/// Tensor data that lies outside of memory, such as a file's.
+pub trait ReadAt: Send + Sync + 'static {
+    /// Bytes there are.
+    fn len(&self) -> u64;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Fills `bytes` with those from `offset` on, in the memory order of the machine.
+    ///
+    /// # Errors
+    /// When there are not so many, or they cannot be read.
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
+}
+
+/// `[heads, tokens, d]`; a batch is part of the heads. A clone is a second handle to the same data.
 ///
-/// Ranks read their rows where they lie. Only when the elements are not aligned in memory, or have
-/// another type than K and V shall be kept in, a rank makes a copy of its rows.
+/// Ranks read the rows of a tensor in memory where they lie. They make a copy of their rows, and of no
+/// others, when the tensor lies outside of memory, its elements are not aligned, or K and V shall be
+/// kept in another type.
 #[derive(Clone)]
 pub struct Tensor {
-    source: Arc<dyn Source>,
+    store: Store,
     dtype: DType,
     heads: usize,
     tokens: usize,
     head_dim: usize,
 }
 
-/// Bytes that do not hold the tensor they are said to hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("a {dtype} tensor [{heads}, {tokens}, {head_dim}] does not fit in {actual} bytes")]
-pub struct TensorError {
-    /// Element type.
-    pub dtype: DType,
-    /// Heads, batch included.
-    pub heads: usize,
-    /// Tokens.
-    pub tokens: usize,
-    /// Head dimension.
-    pub head_dim: usize,
-    /// Bytes there are.
-    pub actual: usize,
+/// Where the elements are.
+#[derive(Clone)]
+enum Store {
+    Memory(Arc<dyn Source>),
+    Outside(Arc<dyn ReadAt>),
+}
+
+/// Why there is no tensor, or no rows of it.
+#[derive(Debug, Error)]
+pub enum TensorError {
+    /// Bytes that do not hold the tensor they are said to hold.
+    #[error("a {dtype} tensor [{heads}, {tokens}, {head_dim}] does not fit in {actual} bytes")]
+    Size {
+        /// Element type.
+        dtype: DType,
+        /// Heads, batch included.
+        heads: usize,
+        /// Tokens.
+        tokens: usize,
+        /// Head dimension.
+        head_dim: usize,
+        /// Bytes there are.
+        actual: u64,
+    },
+    /// The bytes could not be read.
+    #[error("reading {bytes} bytes of a tensor from its byte {offset} on: {source}")]
+    Read {
+        /// Where they begin.
+        offset: u64,
+        /// How many.
+        bytes: usize,
+        /// Why not.
+        source: io::Error,
+    },
+    /// No memory for a copy of the rows.
+    #[error(transparent)]
+    OutOfMemory(#[from] OutOfMemory),
 }
 
 impl Tensor {
@@ -59,17 +102,40 @@ impl Tensor {
     pub fn of_source(
         source: Arc<dyn Source>,
         dtype: DType,
+        shape: (usize, usize, usize),
+    ) -> Result<Self, TensorError> {
+        Self::of_store(Store::Memory(source), dtype, shape)
+    }
+
+    /// The tensor of that shape `[heads, tokens, d]`, of which each rank reads its rows into memory.
+    ///
+    /// # Errors
+    /// When the number of bytes is another.
+    pub fn outside(
+        data: Arc<dyn ReadAt>,
+        dtype: DType,
+        shape: (usize, usize, usize),
+    ) -> Result<Self, TensorError> {
+        Self::of_store(Store::Outside(data), dtype, shape)
+    }
+
+    fn of_store(
+        store: Store,
+        dtype: DType,
         (heads, tokens, head_dim): (usize, usize, usize),
     ) -> Result<Self, TensorError> {
         let size = heads
             .checked_mul(tokens)
             .and_then(|rows| rows.checked_mul(head_dim))
             .and_then(|elements| elements.checked_mul(dtype.size() as usize));
-        let actual = source.bytes().len();
-        if size != Some(actual) {
-            return Err(TensorError { dtype, heads, tokens, head_dim, actual });
+        let actual = match &store {
+            Store::Memory(source) => source.bytes().len() as u64,
+            Store::Outside(data) => data.len(),
+        };
+        if size.map(|size| size as u64) != Some(actual) {
+            return Err(TensorError::Size { dtype, heads, tokens, head_dim, actual });
         }
-        Ok(Self { source, dtype, heads, tokens, head_dim })
+        Ok(Self { store, dtype, heads, tokens, head_dim })
     }
 
     /// The element type.
@@ -92,10 +158,12 @@ impl Tensor {
         self.head_dim
     }
 
-    /// Bytes that all ranks together copy to read the tensor as `dtype`: 0 when it is read in place.
-    pub(crate) fn copied_bytes(&self, dtype: DType) -> u64 {
-        let elements = self.source.bytes().len() as u64 / self.dtype.size();
-        if self.in_place(dtype) { 0 } else { elements.saturating_mul(dtype.size()) }
+    /// Bytes that ranks with `tokens` tokens in all copy to read them as `dtype`: 0 when they read them
+    /// in place.
+    pub(crate) fn copied_bytes(&self, tokens: u64, dtype: DType) -> u64 {
+        let row = (self.heads as u64).saturating_mul(self.head_dim as u64);
+        let bytes = row.saturating_mul(dtype.size()).saturating_mul(tokens);
+        if self.in_place(dtype).is_some() { 0 } else { bytes }
     }
 
     /// The rows of the listed tokens as `dtype`: in place when they are so in memory, else a copy.
@@ -103,55 +171,28 @@ impl Tensor {
         &self,
         tokens: &Arc<Vec<usize>>,
         dtype: DType,
-    ) -> Result<SharedRows, OutOfMemory> {
+    ) -> Result<SharedRows, TensorError> {
         let arrangement = Arrangement::head_major(self.heads, self.tokens, self.head_dim);
-        let listed = || {
-            let source = Arc::clone(&self.source);
-            SharedRows::listed(source, dtype, arrangement, Arc::clone(tokens))
+        let listed = |source: &Arc<dyn Source>| {
+            SharedRows::listed(Arc::clone(source), dtype, arrangement, Arc::clone(tokens))
         };
-        match self.in_place(dtype).then(listed).flatten() {
-            Some(rows) => Ok(rows),
-            None => {
-                let arrangement = Arrangement::token_major(self.heads, tokens.len(), self.head_dim);
-                Ok(SharedRows::whole(self.copy(tokens, dtype)?, arrangement))
+        if let Some(rows) = self.in_place(dtype).and_then(listed) {
+            return Ok(rows);
+        }
+        let shape = (self.heads, self.tokens, self.head_dim);
+        let gather = Gather { store: &self.store, from: self.dtype, shape, tokens };
+        let arrangement = Arrangement::token_major(self.heads, tokens.len(), self.head_dim);
+        Ok(SharedRows::whole(gather.elements(dtype)?, arrangement))
+    }
+
+    /// The bytes, if rows of that type can be read in them.
+    fn in_place(&self, dtype: DType) -> Option<&Arc<dyn Source>> {
+        match &self.store {
+            Store::Memory(source) if self.dtype == dtype => {
+                ElementsView::of_bytes(source.bytes(), dtype).map(|_| source)
             }
+            _ => None,
         }
-    }
-
-    fn in_place(&self, dtype: DType) -> bool {
-        self.dtype == dtype && ElementsView::of_bytes(self.source.bytes(), dtype).is_some()
-    }
-
-    /// The rows as `[slots, heads, d]`, converted to `dtype`.
-    fn copy(&self, tokens: &[usize], dtype: DType) -> Result<Elements, OutOfMemory> {
-        match dtype {
-            DType::F32 => Ok(Elements::F32(self.gather(tokens)?)),
-            DType::Bf16 => Ok(Elements::Bf16(self.gather(tokens)?)),
-            DType::F16 => Ok(Elements::F16(self.gather(tokens)?)),
-        }
-    }
-
-    fn gather<T: PlainElement>(&self, tokens: &[usize]) -> Result<Vec<T>, OutOfMemory> {
-        let mut elements = try_reserved(tokens.len() * self.heads * self.head_dim)?;
-        for &token in tokens {
-            for head in 0..self.heads {
-                let row = self.row(head, token);
-                match self.dtype {
-                    DType::F32 => elements.extend(converted::<4, f32, T>(row, f32::from_ne_bytes)),
-                    DType::Bf16 => {
-                        elements.extend(converted::<2, bf16, T>(row, bf16::from_ne_bytes));
-                    }
-                    DType::F16 => elements.extend(converted::<2, f16, T>(row, f16::from_ne_bytes)),
-                }
-            }
-        }
-        Ok(elements)
-    }
-
-    fn row(&self, head: usize, token: usize) -> &[u8] {
-        let len = self.head_dim * self.dtype.size() as usize;
-        let row = head * self.tokens + token;
-        &self.source.bytes()[row * len..][..len]
     }
 }
 
@@ -160,11 +201,4 @@ impl fmt::Debug for Tensor {
         let Self { dtype, heads, tokens, head_dim, .. } = self;
         write!(f, "Tensor({dtype} [{heads}, {tokens}, {head_dim}])")
     }
-}
-
-fn converted<const N: usize, From: PlainElement, To: PlainElement>(
-    row: &[u8],
-    read: impl Fn([u8; N]) -> From,
-) -> impl Iterator<Item = To> {
-    row.as_chunks::<N>().0.iter().map(move |&bytes| To::from_f32(read(bytes).to_f32()))
 }

@@ -61,7 +61,7 @@ fn inputs_and_outputs_exist_once() {
         ended.store(true, Ordering::Relaxed);
         (result, watch.join().unwrap())
     });
-    let (output, report) = result.unwrap();
+    let (output, report) = result.unwrap().unwrap();
     assert_eq!(output.out.len() as u64, elements);
     assert_eq!(report.unique_kv_bytes, inputs / 3 * 2);
     let added = peak - before;

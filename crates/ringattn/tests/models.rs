@@ -29,7 +29,7 @@ fn check(name: &str) {
     for ranks in 1..=5 {
         for (layout, block) in LAYOUTS {
             let options = RunOptions { layout, block, ..RunOptions::new(ranks) };
-            let (output, report) = ringattn::score(&model, &tokens, &options).unwrap();
+            let (output, report) = ringattn::score(&model, &tokens, &options).unwrap().unwrap();
             assert_eq!(output.scores.len(), tokens.len() - 1);
             for (index, (score, &expected)) in output.scores.iter().zip(&expected).enumerate() {
                 let error = (score.logprob - expected).abs();
@@ -63,7 +63,7 @@ fn threads_change_no_bit() {
     for ranks in [1, 3] {
         let scores = |threads| {
             let options = RunOptions { threads: Some(threads), ..RunOptions::new(ranks) };
-            ringattn::score(&model, &tokens, &options).unwrap().0.scores
+            ringattn::score(&model, &tokens, &options).unwrap().unwrap().0.scores
         };
         let one = scores(1);
         assert!([2, 3, 1].iter().all(|&threads| scores(threads) == one), "p = {ranks}");

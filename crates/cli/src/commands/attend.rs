@@ -4,6 +4,7 @@ use super::Session;
 use crate::args::{AttendArgs, MaskName};
 use crate::console::{self, Chatter};
 use crate::failure::{Failure, UsageError};
+use crate::input::mapped::Access;
 use crate::input::tensors::{AttentionTensor, InputFiles, Shape, TensorSet, listed};
 use crate::output::tensors::OutTensors;
 use crate::output::{Staged, report};
@@ -11,24 +12,23 @@ use crate::progress::Progress;
 use crate::run_options::run_options;
 use crate::summary::Summary;
 use ringattn::core::{Documents, Mask, Window};
-use ringattn::{AttendInput, Positions, Tensor};
+use ringattn::{AttendInput, Engine, Positions, RunOptions, Tensor};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 pub(super) fn run(args: &AttendArgs, session: &Session) -> Result<(), Failure> {
     let options = run_options(&args.run, &session.interrupts)?;
     let chatter = args.run.chatter();
-    let files = open(&args.inputs)?;
-    let tensors = files.tensors()?;
-    say_ignored(&tensors, chatter);
-    let input = attend_input(args, &tensors, &files)?;
-    let mut outputs = AttendFiles::open(args, session, &files)?;
-
+    let begun = session.together(&options, || Begun::new(args, session, &options))?;
+    let Begun { files, tensors, input, outputs } = begun;
     let progress = Progress::show(&options.meter, Some(input.queries.tokens()), chatter);
     let attended = ringattn::attend(&input, &options);
     drop(progress);
-    let (output, run_report) = attended.map_err(|error| session.interrupts.failure(error))?;
+    let attended = attended.map_err(|error| session.interrupts.failure(error))?;
     files.ensure_unchanged()?;
+    let (Some((output, run_report)), Some(mut outputs)) = (attended, outputs) else {
+        return Ok(());
+    };
 
     let (shape, dtype) = (&tensors.q.shape[..], tensors.q.dtype);
     let out = OutTensors { output: &output, shape, dtype };
@@ -49,12 +49,40 @@ pub(super) fn run(args: &AttendArgs, session: &Session) -> Result<(), Failure> {
     session.commit(files, || console::result(&summary.text()))
 }
 
-fn open(inputs: &[PathBuf]) -> Result<InputFiles, Failure> {
+/// What is there before the run: inputs with their headers read, outputs opened.
+struct Begun {
+    files: InputFiles,
+    tensors: TensorSet,
+    input: AttendInput,
+    /// `None` where another process writes them.
+    outputs: Option<AttendFiles>,
+}
+
+impl Begun {
+    fn new(args: &AttendArgs, session: &Session, options: &RunOptions) -> Result<Self, Failure> {
+        let access = match options.engine {
+            Engine::Local => Access::Whole,
+            Engine::Mpi(_) => Access::Head,
+        };
+        let files = open(&args.inputs, access)?;
+        let tensors = files.tensors()?;
+        say_ignored(&tensors, args.run.chatter());
+        let input = attend_input(args, &tensors, &files)?;
+        let outputs = if options.engine.is_root() {
+            Some(AttendFiles::open(args, session, (&files, options))?)
+        } else {
+            None
+        };
+        Ok(Self { files, tensors, input, outputs })
+    }
+}
+
+fn open(inputs: &[PathBuf], access: Access) -> Result<InputFiles, Failure> {
     match inputs {
         [file] if file.extension().is_none_or(|extension| extension != "npy") => {
-            Ok(InputFiles::one(file)?)
+            Ok(InputFiles::one(file, access)?)
         }
-        [q, k, v] => Ok(InputFiles::three([q, k, v])?),
+        [q, k, v] => Ok(InputFiles::three([q, k, v], access)?),
         _ => {
             let first = inputs.first().map(|path| path.display().to_string()).unwrap_or_default();
             Err(UsageError::InputCount { count: inputs.len(), first }.into())
@@ -129,7 +157,12 @@ fn folded(tensor: &AttentionTensor) -> Result<Tensor, Failure> {
     let size = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
     let shape = (size(batch.saturating_mul(heads)), size(tokens), size(head_dim));
     // Reading the file has already compared shape and bytes; only sizes of empty tensors are left.
-    Tensor::of_source(Arc::new(tensor.bytes.clone()), tensor.dtype, shape).map_err(|_| {
+    let bytes = Arc::new(tensor.bytes.clone());
+    let folded = match bytes.mapped() {
+        Some(_) => Tensor::of_source(bytes, tensor.dtype, shape),
+        None => Tensor::outside(bytes, tensor.dtype, shape),
+    };
+    folded.map_err(|_| {
         UsageError::Dimensions {
             file: tensor.file.clone(),
             tensor: tensor.name,
@@ -189,9 +222,13 @@ enum TensorFiles {
 }
 
 impl AttendFiles {
-    fn open(args: &AttendArgs, session: &Session, files: &InputFiles) -> Result<Self, Failure> {
+    fn open(
+        args: &AttendArgs,
+        session: &Session,
+        (files, options): (&InputFiles, &RunOptions),
+    ) -> Result<Self, Failure> {
         let inputs = args.inputs.iter().map(PathBuf::as_path).collect();
-        let mut outputs = session.outputs(inputs);
+        let mut outputs = session.outputs(inputs, options);
         let tensors = match files {
             InputFiles::Safetensors(_) => {
                 TensorFiles::Safetensors(outputs.open("--out", &args.out)?)
@@ -203,8 +240,7 @@ impl AttendFiles {
                 TensorFiles::Npy { out, lse }
             }
         };
-        let report = args.run.report.as_deref();
-        let report = report.map(|path| outputs.open("--report", path)).transpose()?;
+        let report = outputs.open_if("--report", args.run.report.as_deref())?;
         Ok(Self { tensors, report })
     }
 

@@ -28,7 +28,7 @@ pub(crate) fn read(file: &Arc<MappedFile>) -> Result<Array, InputError> {
         expected: expected.to_owned(),
         actual,
     };
-    let (text, bytes) = split(file.bytes())
+    let (text, len) = split(file)
         .map_err(|(expected, actual)| malformed("the start of the file", expected, actual))?;
     let header = Header::parse(text).map_err(|at| {
         let expected = "{'descr': '<f4', 'fortran_order': False, 'shape': (..), }";
@@ -44,23 +44,24 @@ pub(crate) fn read(file: &Arc<MappedFile>) -> Result<Array, InputError> {
         return Err(InputError::FortranOrder { file: file.name() });
     }
     let size = header.shape.iter().try_fold(dtype.size(), |bytes, &size| bytes.checked_mul(size));
-    if size != Some(bytes.len() as u64) {
+    if size != Some(len) {
         let size = size.map_or("more than 2^64".to_owned(), |size| size.to_string());
         let expected = format!("{size} bytes by shape and type");
-        return Err(malformed("the data", &expected, bytes.len().to_string()));
+        return Err(malformed("the data", &expected, len.to_string()));
     }
-    let bytes = FileBytes::tail(file, bytes.len());
+    let bytes = FileBytes::tail(file, len);
     Ok(Array { dtype, shape: header.shape, bytes })
 }
 
 /// What was expected and what was found instead.
 type Mismatch = (&'static str, String);
 
-/// The header's text and the data.
-fn split(bytes: &[u8]) -> Result<(&[u8], &[u8]), Mismatch> {
+/// The header's text, and how many bytes of data follow.
+fn split(file: &MappedFile) -> Result<(&[u8], u64), Mismatch> {
+    let bytes = file.bytes();
     let magic = "the 8 bytes that begin an npy file of version 1, 2 or 3";
     let Some((start, rest)) = bytes.split_first_chunk::<8>() else {
-        return Err((magic, format!("a file of {} bytes", bytes.len())));
+        return Err((magic, format!("a file of {} bytes", file.len())));
     };
     if !start.starts_with(MAGIC) {
         return Err((magic, shorten(&String::from_utf8_lossy(start))));
@@ -81,7 +82,9 @@ fn split(bytes: &[u8]) -> Result<(&[u8], &[u8]), Mismatch> {
         let most = HEADER_LIMIT.min(rest.len() as u64);
         return Err(("a header within the file and 64 KiB", format!("{length} of {most} bytes")));
     }
-    Ok(rest.split_at(length as usize))
+    let (text, rest) = rest.split_at(length as usize);
+    let unmapped = file.len() - bytes.len() as u64;
+    Ok((text, rest.len() as u64 + unmapped))
 }
 
 /// What attention calls the type; else what to say of it.

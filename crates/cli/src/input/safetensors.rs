@@ -23,8 +23,8 @@ pub(crate) fn read(file: &Arc<MappedFile>) -> Result<BTreeMap<String, FileTensor
         expected,
         actual,
     };
-    let (header, data) = split(file)?;
-    let data = FileBytes::tail(file, data.len());
+    let (header, len) = split(file)?;
+    let data = FileBytes::tail(file, len);
     let text = std::str::from_utf8(header).map_err(|error| {
         malformed("the header", "UTF-8".into(), format!("byte {}", error.valid_up_to()))
     })?;
@@ -53,15 +53,15 @@ pub(crate) fn read(file: &Arc<MappedFile>) -> Result<BTreeMap<String, FileTensor
         };
         tensors.insert(name, FileTensor { dtype: entry.dtype, shape: entry.shape, bytes });
     }
-    if end != data.len() as u64 {
+    if end != data.len() {
         let expected = format!("{end} bytes, as the header says");
         return Err(malformed("the data", expected, data.len().to_string()));
     }
     Ok(tensors)
 }
 
-/// Header and data.
-fn split(file: &MappedFile) -> Result<(&[u8], &[u8]), InputError> {
+/// The header, and how many bytes of data follow.
+fn split(file: &MappedFile) -> Result<(&[u8], u64), InputError> {
     let malformed = |expected: String, actual: String| InputError::Malformed {
         file: file.name(),
         place: "the header length".to_owned(),
@@ -69,16 +69,18 @@ fn split(file: &MappedFile) -> Result<(&[u8], &[u8]), InputError> {
         actual,
     };
     let Some((length, rest)) = file.bytes().split_first_chunk::<8>() else {
-        let actual = format!("a file of {} bytes", file.bytes().len());
+        let actual = format!("a file of {} bytes", file.len());
         return Err(malformed("the 8 bytes that begin a safetensors file".into(), actual));
     };
     let length = u64::from_le_bytes(*length);
-    let most = (rest.len() as u64).min(HEADER_LIMIT);
+    let after = file.len() - 8;
+    let most = after.min(HEADER_LIMIT);
     if length == 0 || length > most {
         let limit = if most == HEADER_LIMIT { "the limit" } else { "what the file has" };
         return Err(malformed(format!("1 to {most}, {limit}"), length.to_string()));
     }
-    Ok(rest.split_at(length as usize))
+    // The mapped part holds the longest header that is read, or all of the file.
+    Ok((rest.get(..length as usize).unwrap_or_default(), after - length))
 }
 
 /// An entry of the header as it is written.

@@ -1,6 +1,6 @@
 //! Tensors of a file before anything is asked of their shapes, and what attention takes of them.
 
-use super::mapped::{FileBytes, MappedFile};
+use super::mapped::{Access, FileBytes, MappedFile};
 use super::{InputError, npy, safetensors, shorten};
 use ringattn::core::DType;
 use std::fmt;
@@ -70,12 +70,12 @@ pub(crate) enum InputFiles {
 }
 
 impl InputFiles {
-    pub(crate) fn one(path: &Path) -> Result<Self, InputError> {
-        Ok(Self::Safetensors(Arc::new(MappedFile::open(path)?)))
+    pub(crate) fn one(path: &Path, access: Access) -> Result<Self, InputError> {
+        Ok(Self::Safetensors(Arc::new(MappedFile::open(path, access)?)))
     }
 
-    pub(crate) fn three([q, k, v]: [&Path; 3]) -> Result<Self, InputError> {
-        let open = |path| MappedFile::open(path).map(Arc::new);
+    pub(crate) fn three([q, k, v]: [&Path; 3], access: Access) -> Result<Self, InputError> {
+        let open = |path| MappedFile::open(path, access).map(Arc::new);
         Ok(Self::Npy([open(q)?, open(k)?, open(v)?]))
     }
 
@@ -153,7 +153,7 @@ fn read_positions(
     tensor: &'static str,
     found: &FileTensor,
 ) -> Result<PositionsTensor, InputError> {
-    let bytes = &found.bytes;
+    let bytes = found.bytes.read()?;
     let positions = match found.dtype.as_str() {
         "U64" => {
             let values = bytes.as_chunks().0.iter().map(|&b| u64::from_le_bytes(b).into());

@@ -67,7 +67,7 @@ impl Communicator for MpiCommunicator {
             pack: Box::new(move || Packet {
                 kind: M::KIND,
                 header: message.header(),
-                payload: message.to_bytes(),
+                payload: message.payload(),
             }),
             matched: Arc::clone(&matched),
         };

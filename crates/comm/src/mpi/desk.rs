@@ -6,7 +6,7 @@ use super::peers::Peers;
 use super::wire::Stage;
 use crate::Tag;
 use crate::world::World;
-use ringattn_core::Rank;
+use ringattn_core::{Payload, Rank};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 /// Source and tag: messages and receives of one key match in the order posted.
 pub(super) type Key = (Rank, Tag);
 
-/// A message as bytes.
+/// A message taken apart.
 pub(super) struct Packet {
     pub(super) kind: &'static str,
     pub(super) header: Vec<u64>,
-    pub(super) payload: Vec<u8>,
+    pub(super) payload: Payload,
 }
 
 /// A message to be sent, converted to bytes by the link thread.

@@ -122,7 +122,7 @@ impl<M: Message> Slot for Landing<M> {
         let Parcel { kind, header, payload, begun } = parcel;
         // Not under the lock: it takes long, and the rank's thread looks meanwhile.
         let contents = if kind == M::KIND {
-            M::from_bytes(&header, &payload).map_err(Refusal::Message)
+            M::from_payload(&header, payload).map_err(Refusal::Message)
         } else {
             Err(Refusal::Kind(kind))
         };

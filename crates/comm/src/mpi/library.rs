@@ -12,10 +12,11 @@ use mpi::environment::{Threading, Universe};
 use mpi::ffi;
 use mpi::topology::{Communicator as _, SimpleCommunicator};
 use mpi::traits::{AsRaw, CommunicatorCollectives as _};
-use ringattn_core::Rank;
+use ringattn_core::{Payload, Rank};
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int};
 use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ops::Range;
 use thiserror::Error;
 
 /// A call that MPI refused.
@@ -212,6 +213,9 @@ fn count(status: &ffi::MPI_Status) -> Result<usize, LibraryError> {
 struct Pending {
     request: ffi::MPI_Request,
     bytes: usize,
+    /// What it moves, where the piece crosses parts of a payload. Its heap memory stays in place.
+    #[allow(dead_code, reason = "MPI reads it")]
+    joined: Option<Vec<u8>>,
 }
 
 /// Counts the calls at the front of `pending` that are complete (MPI_Test) and gives their bytes.
@@ -260,7 +264,8 @@ pub(super) struct Done {
 
 /// Bytes on their way to another rank, in pieces.
 pub(super) struct Outbound {
-    buffer: Vec<u8>,
+    payload: Payload,
+    len: usize,
     channel: Channel,
     mode: Mode,
     piece: usize,
@@ -270,20 +275,20 @@ pub(super) struct Outbound {
 
 impl Outbound {
     /// To be sent in pieces of `piece` bytes.
-    pub(super) fn new(buffer: Vec<u8>, channel: Channel, piece: usize) -> Self {
-        let pending = VecDeque::new();
-        Self { buffer, channel, mode: Mode::Standard, piece, posted: 0, pending }
+    pub(super) fn new(payload: Payload, channel: Channel, piece: usize) -> Self {
+        let (len, pending) = (payload.len(), VecDeque::new());
+        Self { payload, len, channel, mode: Mode::Standard, piece, posted: 0, pending }
     }
 
     /// One message, sent at once.
     pub(super) fn whole(
         library: &Library,
-        buffer: Vec<u8>,
+        payload: Payload,
         channel: Channel,
         mode: Mode,
     ) -> Result<Self, LibraryError> {
-        let piece = buffer.len();
-        let mut outbound = Self::new(buffer, channel, piece);
+        let piece = payload.len();
+        let mut outbound = Self::new(payload, channel, piece);
         outbound.mode = mode;
         outbound.post(library, piece)?;
         Ok(outbound)
@@ -291,12 +296,21 @@ impl Outbound {
 
     fn post(&mut self, library: &Library, bytes: usize) -> Result<(), LibraryError> {
         let Channel { stream, peer, tag } = self.channel;
-        let piece = &self.buffer[self.posted..self.posted + bytes];
-        let (data, length) = (piece.as_ptr().cast(), c_int::try_from(bytes).unwrap_or(c_int::MAX));
+        let range = self.posted..self.posted + bytes;
+        let joined = match within_one_part(&self.payload, range.clone()) {
+            Some(_) => None,
+            None => Some(joined(&self.payload, range.clone())),
+        };
+        let piece = joined.as_deref().or_else(|| within_one_part(&self.payload, range));
+        let piece = piece.unwrap_or_default();
+        let data = piece.as_ptr().cast();
+        let length = c_int::try_from(piece.len()).unwrap_or(c_int::MAX);
         let (peer, tag) = (peer.0 as c_int, tag as c_int);
-        // SAFETY: `data` points to `length` bytes of `buffer`, which is neither written nor freed
-        // nor moved (the vector never grows) while `pending` holds the request: dropping leaks it.
-        // Handles are MPI's constants, a live communicator and a request that the call writes.
+        // SAFETY: `data` points to `length` bytes, either borrowed from a shared source, whose
+        // `Arc` `payload` holds, or of `joined`, a vector that never grows. Nobody can free or change
+        // the bytes while that `Arc` or that vector lives; both are kept as long as `pending` holds the
+        // request, and leaked if it is dropped before. Handles are MPI's constants, a live communicator
+        // and a request that the call writes.
         let (code, request) = unsafe {
             let mut request = ffi::RSMPI_REQUEST_NULL;
             let communicator = library.raw(stream);
@@ -308,7 +322,7 @@ impl Outbound {
             (send(data, length, kind, peer, tag, communicator, &mut request), request)
         };
         check("MPI_Isend", code)?;
-        self.pending.push_back(Pending { request, bytes });
+        self.pending.push_back(Pending { request, bytes, joined });
         self.posted += bytes;
         Ok(())
     }
@@ -317,14 +331,14 @@ impl Outbound {
     pub(super) fn progress(&mut self, library: &Library) -> Result<Done, LibraryError> {
         let done = completed(&mut self.pending, Kind::Send)?;
         while !self.is_posted() && self.pending.len() < WINDOW {
-            self.post(library, self.piece.min(self.buffer.len() - self.posted))?;
+            self.post(library, self.piece.min(self.len - self.posted))?;
         }
         Ok(done)
     }
 
     /// Whether every piece has been handed to MPI.
     pub(super) fn is_posted(&self) -> bool {
-        self.posted == self.buffer.len()
+        self.posted == self.len
     }
 
     /// Whether MPI is done with the buffer.
@@ -336,9 +350,31 @@ impl Outbound {
 impl Drop for Outbound {
     fn drop(&mut self) {
         if !self.pending.is_empty() {
-            std::mem::forget(std::mem::take(&mut self.buffer));
+            std::mem::forget(std::mem::take(&mut self.payload));
+            std::mem::forget(std::mem::take(&mut self.pending));
         }
     }
+}
+
+/// The bytes of `range`, if they lie in one part.
+fn within_one_part(payload: &Payload, range: Range<usize>) -> Option<&[u8]> {
+    let mut start = 0;
+    payload.parts().find_map(|part| {
+        let inside = range.start.checked_sub(start).zip(range.end.checked_sub(start));
+        start += part.len();
+        inside.and_then(|(first, end)| part.get(first..end))
+    })
+}
+
+/// The bytes of `range`, copied.
+fn joined(payload: &Payload, range: Range<usize>) -> Vec<u8> {
+    let (mut start, mut bytes) = (0, Vec::with_capacity(range.len()));
+    for part in payload.parts() {
+        let clip = |at: usize| at.saturating_sub(start).min(part.len());
+        bytes.extend_from_slice(&part[clip(range.start)..clip(range.end)]);
+        start += part.len();
+    }
+    bytes
 }
 
 /// A message that has come and is to be received.
@@ -365,7 +401,7 @@ impl Arrival {
             (ffi::MPI_Imrecv(data, length, kind, &mut self.message, &mut request), request)
         };
         check("MPI_Imrecv", code)?;
-        inbound.pending.push_back(Pending { request, bytes: self.len });
+        inbound.pending.push_back(Pending { request, bytes: self.len, joined: None });
         inbound.posted = self.len;
         Ok(inbound)
     }
@@ -419,7 +455,7 @@ impl Inbound {
             (code, request)
         };
         check("MPI_Irecv", code)?;
-        self.pending.push_back(Pending { request, bytes });
+        self.pending.push_back(Pending { request, bytes, joined: None });
         self.posted += bytes;
         Ok(())
     }

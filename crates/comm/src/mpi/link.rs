@@ -201,7 +201,7 @@ impl Link {
         keys.iter().try_for_each(|key| self.match_posted(context, *key))
     }
 
-    /// Converts a message to bytes and sends its envelope.
+    /// Takes a message apart and sends its envelope.
     fn send(&mut self, context: &Context, outgoing: Outgoing) -> Result<(), LibraryError> {
         let Outgoing { to, tag, pack, matched } = outgoing;
         let number = self.sent.entry((to, tag)).or_default();
@@ -211,10 +211,12 @@ impl Link {
         let mut packet = pack();
         let envelope = context.announce((to, tag), sequence, &packet, self.options.checksum);
         #[cfg(feature = "fault-injection")]
-        if let (Some(fault), Some(byte)) = (self.options.fault, packet.payload.last_mut())
+        if let Some(fault) = self.options.fault
             && (fault.to, fault.tag, fault.sequence) == (to, tag, sequence)
         {
-            *byte ^= 1;
+            let mut bytes = packet.payload.to_vec();
+            bytes.last_mut().into_iter().for_each(|byte| *byte ^= 1);
+            packet.payload = bytes.into();
         }
         let how = (self.options.piece, matched);
         let context = context.clone();

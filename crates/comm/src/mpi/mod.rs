@@ -31,7 +31,6 @@
 
 mod communicator;
 mod desk;
-mod environment;
 mod landing;
 mod library;
 mod link;
@@ -44,9 +43,8 @@ mod verdict;
 mod wire;
 
 pub use communicator::{MpiCommunicator, MpiReceive};
-pub use environment::{Environment, Launcher, environment};
 pub use library::LibraryError;
 #[cfg(feature = "fault-injection")]
 pub use options::Fault;
-pub use options::{Checksum, Options};
+pub use options::Options;
 pub use process::{StartError, World};

@@ -1,16 +1,7 @@
 //! How the MPI communicator is to work.
 
+use crate::Checksum;
 use std::time::Duration;
-
-/// Whether payloads carry a checksum. Envelopes always do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Checksum {
-    /// Each payload is checked; a difference ends the run.
-    #[default]
-    Verified,
-    /// The fabric is trusted.
-    Off,
-}
 
 /// A message to break, for tests.
 #[cfg(feature = "fault-injection")]

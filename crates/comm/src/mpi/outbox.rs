@@ -52,7 +52,7 @@ impl Outbox {
         if is_due || self.told != Some(news) {
             let channel = Channel { stream: Stream::Envelopes, peer: self.peer, tag: NOTICES.0 };
             self.under_way =
-                Some(Outbound::whole(library, letter.to_vec(), channel, Mode::Standard)?);
+                Some(Outbound::whole(library, letter.to_vec().into(), channel, Mode::Standard)?);
             self.told = Some(news);
         }
         Ok(())

@@ -38,7 +38,7 @@ const SETTLE: Duration = Duration::from_millis(500);
 const CLEAN_UP: Duration = Duration::from_secs(1);
 /// How long a last notice may take to its peers, and the error text through the launcher to the user:
 /// what a launcher has not read when the job is aborted is lost.
-const FAREWELL: Duration = Duration::from_millis(250);
+const FAREWELL: Duration = Duration::from_millis(400);
 /// How long the others let the end that has begun come to them.
 const MERCY: Duration = Duration::from_millis(300);
 /// How long the others wait for the speaker to end the job.

@@ -7,11 +7,10 @@
 use super::desk::{Key, Packet, Spent};
 use super::landing::{Parcel, Slot};
 use super::library::{Arrival, Channel, Inbound, Library, LibraryError, Mode, Outbound, Stream};
-use super::options::Checksum;
 use super::wire::{Envelope, NUMBER, PAYLOAD, SEAL, Unreadable, checksum};
 use crate::world::World;
-use crate::{CommError, Tag};
-use ringattn_core::{Rank, try_reserved};
+use crate::{Checksum, CommError, Tag};
+use ringattn_core::{Payload, Rank, try_reserved};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -45,15 +44,15 @@ impl Context {
             header: header.clone(),
             length: payload.len() as u64,
             checksum: match checksum {
-                Checksum::Verified => Some(self.timed_checksum(payload)),
+                Checksum::Verified => Some(self.timed_checksum(payload.parts())),
                 Checksum::Off => None,
             },
         }
     }
 
-    fn timed_checksum(&self, bytes: &[u8]) -> u64 {
+    fn timed_checksum<'a>(&self, parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
         let begun = Instant::now();
-        let sum = checksum(bytes);
+        let sum = checksum(parts);
         self.checksum.add(begun.elapsed());
         sum
     }
@@ -81,7 +80,7 @@ impl Sending {
         library: &Library,
         context: Context,
         envelope: Envelope,
-        payload: Vec<u8>,
+        payload: Payload,
         (piece, matched): (usize, Arc<AtomicBool>),
     ) -> Result<Self, LibraryError> {
         let (peer, tag) = (envelope.to, envelope.tag.0);
@@ -92,7 +91,7 @@ impl Sending {
             context,
             envelope: Outbound::whole(
                 library,
-                letter,
+                letter.into(),
                 channel(Stream::Envelopes),
                 Mode::Synchronous,
             )?,
@@ -259,7 +258,7 @@ impl Receiving {
         let payload = payload.into_bytes();
         let Some(landing) = self.landing.take() else { return Ok(()) };
         if let Some(expected) = envelope.checksum {
-            let actual = self.context.timed_checksum(&payload);
+            let actual = self.context.timed_checksum([&payload[..]]);
             if actual != expected {
                 return Err(self.damaged(envelope.sequence, PAYLOAD, (expected, actual)));
             }

@@ -43,9 +43,11 @@ pub(super) enum Unreadable {
     Nonsense,
 }
 
-/// CRC-32 (ISO-HDLC) of `bytes`.
-pub(super) fn checksum(bytes: &[u8]) -> u64 {
-    u64::from(crc32fast::hash(bytes))
+/// CRC-32 (ISO-HDLC) of the parts, one after the other.
+pub(super) fn checksum<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
+    let mut hasher = crc32fast::Hasher::new();
+    parts.into_iter().for_each(|part| hasher.update(part));
+    u64::from(hasher.finalize())
 }
 
 struct Writer(Vec<u8>);
@@ -74,7 +76,7 @@ impl Writer {
     }
 
     fn seal(mut self) -> Vec<u8> {
-        self.word(checksum(&self.0));
+        self.word(checksum([&self.0[..]]));
         self.0
     }
 }
@@ -84,7 +86,7 @@ struct Reader<'a>(&'a [u8]);
 impl<'a> Reader<'a> {
     fn open(letter: &'a [u8]) -> Result<Self, Unreadable> {
         let (body, seal) = letter.split_last_chunk::<8>().ok_or(Unreadable::Nonsense)?;
-        let (expected, actual) = (u64::from_le_bytes(*seal), checksum(body));
+        let (expected, actual) = (u64::from_le_bytes(*seal), checksum([body]));
         if expected != actual {
             return Err(Unreadable::Seal { expected, actual });
         }

@@ -1,6 +1,6 @@
 //! The messages of the suite: bytes, and words as another kind.
 
-use ringattn_core::{Message, MessageError, Rank};
+use ringattn_core::{Message, MessageError, Part, Payload, Rank, Source};
 use std::sync::Arc;
 
 /// A message of bytes, shared and immutable like a block that is still read.
@@ -35,11 +35,15 @@ impl Message for Block {
         vec![self.byte_len()]
     }
 
-    fn to_bytes(&self) -> Vec<u8> {
-        self.0.to_vec()
+    /// In three parts, none of which ends where a transport would cut.
+    fn payload(&self) -> Payload {
+        let (len, third) = (self.0.len(), self.0.len() / 3);
+        let ranges = [0..third, third..2 * third, 2 * third..len];
+        let part = |range| Part::new(Arc::clone(&self.0) as Arc<dyn Source>, range);
+        Payload::new(ranges.into_iter().filter_map(part).map(|part| Arc::new(part) as _).collect())
     }
 
-    fn from_bytes(header: &[u64], payload: &[u8]) -> Result<Self, MessageError> {
+    fn from_payload(header: &[u64], payload: Vec<u8>) -> Result<Self, MessageError> {
         let kind = Self::KIND;
         let [expected] = *header else {
             return Err(MessageError::Header { kind, expected: 1, actual: header.len() });
@@ -48,7 +52,7 @@ impl Message for Block {
         if actual != expected {
             return Err(MessageError::Payload { kind, expected, actual });
         }
-        Ok(Self::new(payload.to_vec()))
+        Ok(Self::new(payload))
     }
 }
 
@@ -67,11 +71,11 @@ impl Message for Word {
         vec![self.0]
     }
 
-    fn to_bytes(&self) -> Vec<u8> {
-        Vec::new()
+    fn payload(&self) -> Payload {
+        Payload::default()
     }
 
-    fn from_bytes(header: &[u64], _: &[u8]) -> Result<Self, MessageError> {
+    fn from_payload(header: &[u64], _: Vec<u8>) -> Result<Self, MessageError> {
         match *header {
             [word] => Ok(Self(word)),
             _ => {

@@ -1,8 +1,10 @@
 //! The K,V block of the CPU backend: rows of two shared tensors, immutable from its making on.
 
 use super::SharedRows;
-use ringattn_core::{DType, Elements, Message, MessageError, bf16, f16};
+use ringattn_core::{DType, Elements, Message, MessageError, Part, Payload, Source, bf16, f16};
 use ringattn_kernel::{Arrangement, KeysValues};
+use std::ops::Range;
+use std::sync::Arc;
 
 /// A K,V block; a clone is a second handle to the same memory.
 ///
@@ -42,41 +44,47 @@ impl Message for CpuBlock {
         vec![keys.len() as u64, heads as u64, head_dim as u64, dtype]
     }
 
-    fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.byte_len() as usize);
-        self.keys.write_to(&mut bytes);
-        self.values.write_to(&mut bytes);
-        bytes
+    fn payload(&self) -> Payload {
+        Payload::new(vec![self.keys.token_major(), self.values.token_major()])
     }
 
-    fn from_bytes(header: &[u64], payload: &[u8]) -> Result<Self, MessageError> {
+    fn from_payload(header: &[u64], payload: Vec<u8>) -> Result<Self, MessageError> {
         let kind = Self::KIND;
         let &[rows, heads, head_dim, dtype] = header else {
             return Err(MessageError::Header { kind, expected: 4, actual: header.len() });
         };
-        let size = match dtype {
-            0 => DType::F32.size(),
-            1 | 2 => DType::Bf16.size(),
+        let dtype = match dtype {
+            0 => DType::F32,
+            1 => DType::Bf16,
+            2 => DType::F16,
             value => return Err(MessageError::Field { kind, field: "dtype", value }),
         };
         let actual = payload.len() as u64;
-        let sizes = [rows, heads, head_dim, size];
+        let sizes = [rows, heads, head_dim, dtype.size()];
         let expected = sizes.iter().fold(2_u64, |product, &size| product.saturating_mul(size));
         if actual != expected {
             return Err(MessageError::Payload { kind, expected, actual });
         }
         let arrangement =
             Arrangement::token_major(heads as usize, rows as usize, head_dim as usize);
-        let part = |bytes: &[u8]| {
-            let elements = match dtype {
-                0 => Elements::F32(bytemuck::pod_collect_to_vec::<u8, f32>(bytes)),
-                1 => Elements::Bf16(bytemuck::pod_collect_to_vec::<u8, bf16>(bytes)),
-                _ => Elements::F16(bytemuck::pod_collect_to_vec::<u8, f16>(bytes)),
-            };
-            SharedRows::whole(elements, arrangement)
+        let (half, whole): (usize, Arc<dyn Source>) = (payload.len() / 2, Arc::new(payload));
+        let part = |range: Range<usize>| {
+            let in_place = Part::new(Arc::clone(&whole), range.clone())
+                .and_then(|part| SharedRows::of_source(Arc::new(part), dtype, arrangement));
+            in_place.unwrap_or_else(|| {
+                SharedRows::whole(aligned(&whole.bytes()[range], dtype), arrangement)
+            })
         };
-        let (keys, values) = payload.split_at(payload.len() / 2);
-        Ok(Self::new(part(keys), part(values)))
+        Ok(Self::new(part(0..half), part(half..2 * half)))
+    }
+}
+
+/// A copy of the elements, for bytes that are not aligned for their type.
+fn aligned(bytes: &[u8], dtype: DType) -> Elements {
+    match dtype {
+        DType::F32 => Elements::F32(bytemuck::pod_collect_to_vec::<u8, f32>(bytes)),
+        DType::Bf16 => Elements::Bf16(bytemuck::pod_collect_to_vec::<u8, bf16>(bytes)),
+        DType::F16 => Elements::F16(bytemuck::pod_collect_to_vec::<u8, f16>(bytes)),
     }
 }
 
@@ -84,8 +92,6 @@ impl Message for CpuBlock {
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
-    use ringattn_core::Source;
-    use std::sync::Arc;
 
     /// Tokens 3 and 1 of `[2 heads, 4 tokens, 2]`, elements counted from 0.
     fn block(dtype: DType) -> CpuBlock {
@@ -114,9 +120,9 @@ mod tests {
             let sent = block(dtype);
             assert_eq!(values(&sent.keys), keys);
             assert_eq!(sent.byte_len(), 16 * dtype.size());
-            let payload = sent.to_bytes();
+            let payload = sent.payload().to_vec();
             assert_eq!(payload.len() as u64, sent.byte_len());
-            let arrived = CpuBlock::from_bytes(&sent.header(), &payload).unwrap();
+            let arrived = CpuBlock::from_payload(&sent.header(), payload).unwrap();
             assert_eq!(arrived.keys.dtype(), dtype);
             assert_eq!(values(&arrived.keys), keys);
             assert_eq!(values(&arrived.values), keys.map(|key| key + 100.0));
@@ -126,9 +132,9 @@ mod tests {
 
     #[test]
     fn damaged_messages_are_refused() {
-        let (header, payload) = (block(DType::F32).header(), block(DType::F32).to_bytes());
+        let (header, payload) = (block(DType::F32).header(), block(DType::F32).payload().to_vec());
         let refused = |header: &[u64], payload: &[u8]| {
-            CpuBlock::from_bytes(header, payload).err().unwrap().to_string()
+            CpuBlock::from_payload(header, payload.to_vec()).err().unwrap().to_string()
         };
         let cases: [(Vec<u64>, &[u8], &str); 5] = [
             (header[..3].to_vec(), &payload, "header of 3 fields, expected 4"),

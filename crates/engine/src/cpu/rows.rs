@@ -22,6 +22,16 @@ impl SharedRows {
         Self { source: Arc::new(elements), dtype, arrangement, tokens: None }
     }
 
+    /// All rows of a tensor of this type; `None` when its bytes are not aligned for it.
+    pub(super) fn of_source(
+        source: Arc<dyn Source>,
+        dtype: DType,
+        arrangement: Arrangement,
+    ) -> Option<Self> {
+        ElementsView::of_bytes(source.bytes(), dtype)?;
+        Some(Self { source, dtype, arrangement, tokens: None })
+    }
+
     /// The listed tokens of a tensor of this type; `None` when its bytes cannot be read in place
     /// because they are not aligned for it.
     pub fn listed(
@@ -58,14 +68,24 @@ impl SharedRows {
         slots as u64 * elements * self.dtype.size()
     }
 
-    /// Appends the rows as `[slots, heads, d]` in memory order.
-    pub(super) fn write_to(&self, bytes: &mut Vec<u8>) {
+    /// The rows as `[slots, heads, d]` in memory order: where they lie if they lie so, else a copy.
+    pub(super) fn token_major(&self) -> Arc<dyn Source> {
         let rows = self.rows();
+        let heads = self.arrangement.heads();
+        let Self { arrangement, source, .. } = self;
+        let (tokens, head_dim) = (arrangement.tokens(), arrangement.head_dim());
+        let lies_so = *arrangement == Arrangement::token_major(heads, tokens, head_dim)
+            && source.bytes().len() as u64 == self.byte_len();
+        if self.tokens.is_none() && lies_so {
+            return Arc::clone(source);
+        }
+        let mut bytes = Vec::with_capacity(self.byte_len() as usize);
         for slot in 0..rows.len() {
-            for head in 0..self.arrangement.heads() {
+            for head in 0..heads {
                 bytes.extend_from_slice(rows.row(head, slot).bytes());
             }
         }
+        Arc::new(bytes)
     }
 }
 

@@ -3,6 +3,7 @@
 //! A format gives its tensors by their role ([`Slot`]); the shapes come from the configuration and
 //! every tensor of the file must be used. Formats are in the modules below; no arithmetic here.
 
+mod digest;
 mod gguf;
 mod safetensors;
 
@@ -76,6 +77,18 @@ impl Model {
         }
     }
 
+    /// A number that tells the model's files from others: of a folder its configuration and tensors. Reads
+    /// all of them.
+    ///
+    /// # Errors
+    /// When a file cannot be read any more.
+    pub fn digest(&self) -> Result<u64, ModelError> {
+        match &self.source {
+            Source::Folder(path) => digest::of_folder(path),
+            Source::Gguf(path) => digest::of_files(&[path.clone()]),
+        }
+    }
+
     /// Bytes of all weights in memory.
     pub fn weight_bytes(&self) -> u64 {
         self.weights.byte_len()
@@ -91,20 +104,31 @@ impl Model {
     /// # Errors
     /// When there is no such file or folder.
     pub fn stored_bytes(path: &Path) -> Result<u64, ModelError> {
-        let failed = |source| ModelError::Io { file: path.display().to_string(), source };
-        let metadata = std::fs::metadata(path).map_err(failed)?;
+        let len = |path: &Path| std::fs::metadata(path).map_err(|source| io(path, source));
+        let metadata = len(path)?;
         if !metadata.is_dir() {
             return Ok(metadata.len());
         }
         let mut bytes = 0_u64;
-        for entry in std::fs::read_dir(path).map_err(failed)? {
-            let file = entry.map_err(failed)?.path();
-            if file.extension().is_some_and(|extension| extension == "safetensors") {
-                bytes = bytes.saturating_add(std::fs::metadata(&file).map_err(failed)?.len());
-            }
+        for file in tensor_files(path)? {
+            bytes = bytes.saturating_add(len(&file)?.len());
         }
         Ok(bytes)
     }
+}
+
+/// The safetensors files of a folder, in the order of their names.
+fn tensor_files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
+    let failed = |source| io(folder, source);
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(failed)? {
+        let file = entry.map_err(failed)?.path();
+        if file.extension().is_some_and(|extension| extension == "safetensors") {
+            files.push(file);
+        }
+    }
+    files.sort_unstable();
+    Ok(files)
 }
 
 /// A matrix of one layer.

@@ -1,0 +1,93 @@
+//! What one rank brings to the report, and how it travels: as plain words.
+
+use crate::host;
+use ringattn_comm::{Communicator, Counters};
+use ringattn_engine::Measured;
+use ringattn_plan::Expectation;
+use std::time::Duration;
+
+/// What one rank measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RankRecord {
+    /// Counts and times of attention.
+    pub(crate) measured: Measured,
+    /// What the plan says of the counts.
+    pub(crate) expected: Expectation,
+    /// Processor time of the dense layers.
+    pub(crate) dense: Duration,
+    /// Processor time of checksums, which the rank's own thread does not spend.
+    pub(crate) checksum: Duration,
+    /// Most memory of the rank's process so far.
+    pub(crate) peak_rss_bytes: Option<u64>,
+}
+
+/// Words of a record.
+pub(crate) const WORDS: usize = 19;
+
+impl RankRecord {
+    /// The record of the calling rank, whose work is done.
+    pub(crate) fn new<C: Communicator>(
+        comm: &C,
+        (measured, expected): (Measured, Expectation),
+        dense: Duration,
+    ) -> Self {
+        let Counters { checksum, .. } = comm.counters();
+        Self { measured, expected, dense, checksum, peak_rss_bytes: host::peak_rss_bytes() }
+    }
+
+    pub(crate) fn words(&self) -> [u64; WORDS] {
+        let counts = |counts: &Expectation| {
+            let Expectation { resident_kv_bytes, peak_kv_bytes, sent_bytes, .. } = *counts;
+            let Expectation { received_bytes, hops, pairs, .. } = *counts;
+            [resident_kv_bytes, peak_kv_bytes, sent_bytes, received_bytes, hops, pairs]
+        };
+        let Measured { compute, transfer, transfer_wait, peer_wait, .. } = self.measured;
+        let times = [compute, transfer, transfer_wait, peer_wait, self.dense, self.checksum];
+        let times = times.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        let mut words = [0; WORDS];
+        words[..6].copy_from_slice(&counts(&self.measured.counts));
+        words[6..12].copy_from_slice(&counts(&self.expected));
+        words[12..18].copy_from_slice(&times);
+        words[18] = self.peak_rss_bytes.unwrap_or(0);
+        words
+    }
+
+    pub(crate) fn from_words(words: &[u64; WORDS]) -> Self {
+        let counts = |first: usize| Expectation {
+            resident_kv_bytes: words[first],
+            peak_kv_bytes: words[first + 1],
+            sent_bytes: words[first + 2],
+            received_bytes: words[first + 3],
+            hops: words[first + 4],
+            pairs: words[first + 5],
+        };
+        let time = |index: usize| Duration::from_nanos(words[index]);
+        Self {
+            measured: Measured {
+                counts: counts(0),
+                compute: time(12),
+                transfer: time(13),
+                transfer_wait: time(14),
+                peer_wait: time(15),
+            },
+            expected: counts(6),
+            dense: time(16),
+            checksum: time(17),
+            peak_rss_bytes: Some(words[18]).filter(|&bytes| bytes > 0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_arrives_as_it_was_sent() {
+        let words = std::array::from_fn(|index| index as u64 + 1);
+        let record = RankRecord::from_words(&words);
+        assert_eq!(record.words(), words);
+        assert_eq!(RankRecord::from_words(&RankRecord::default().words()), RankRecord::default());
+        assert_eq!((record.expected.pairs, record.measured.peer_wait.as_nanos()), (12, 16));
+    }
+}
