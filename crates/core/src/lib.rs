@@ -13,6 +13,7 @@ mod mask;
 mod memory;
 mod message;
 mod partial;
+mod partial_message;
 mod progress;
 mod shape;
 mod source;

@@ -59,6 +59,16 @@ impl Partial {
         })
     }
 
+    /// A state of the given parts, whose lengths fit.
+    pub(crate) fn from_parts(
+        (shape, rows): (AttentionShape, usize),
+        m: Vec<Log2>,
+        z: Vec<f32>,
+        y: Vec<f32>,
+    ) -> Self {
+        Self { shape, rows, m, z, y }
+    }
+
     /// Heads and head dimension.
     pub fn shape(&self) -> AttentionShape {
         self.shape

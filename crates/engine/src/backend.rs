@@ -1,6 +1,7 @@
 //! What a device must offer so that the loop can run on it.
 
 use ringattn_core::{Interval, Message, Progress, Slot};
+use ringattn_plan::Handover;
 use std::fmt;
 use std::time::Duration;
 
@@ -25,6 +26,15 @@ impl fmt::Display for Tensor {
     }
 }
 
+/// Which state is the first operand of a merge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MergeOrder {
+    /// The one that is here.
+    OwnFirst,
+    /// The one that came.
+    ArrivedFirst,
+}
+
 /// A device with its kernel. Knows intervals of slots, no plan and no peer.
 pub trait Backend {
     /// The rank's query rows.
@@ -33,6 +43,8 @@ pub trait Backend {
     type Block: Message + Clone;
     /// The `(m, z, y)` of all query rows. May borrow the place where the result shall be.
     type State<'s>;
+    /// A state on its way to another rank.
+    type Partial: Message;
     /// `out` and `lse` of all query rows.
     type Output<'s>;
     /// Work that was begun and reads a block.
@@ -59,6 +71,27 @@ pub trait Backend {
     /// # Errors
     /// When the work failed.
     fn wait(&self, token: Self::Token) -> Result<(), Self::Error>;
+
+    /// The state as it can travel; given away, it leaves the empty state behind.
+    ///
+    /// # Errors
+    /// When the device fails or memory is lacking.
+    fn part_with(
+        &self,
+        state: &mut Self::State<'_>,
+        handover: Handover,
+    ) -> Result<Self::Partial, Self::Error>;
+
+    /// Merges a state that came into `state`, with the operands in this order.
+    ///
+    /// # Errors
+    /// When the two are states of different rows or shapes, or the device fails.
+    fn merge(
+        &self,
+        state: &mut Self::State<'_>,
+        arrived: Self::Partial,
+        order: MergeOrder,
+    ) -> Result<(), Self::Error>;
 
     /// `out = y / z` and `lse`.
     ///

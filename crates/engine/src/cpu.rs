@@ -15,9 +15,10 @@ pub use ringattn_kernel::{
 pub use rows::SharedRows;
 pub use state::{CpuOutput, CpuState};
 
-use crate::backend::{Backend, Tensor};
-use ringattn_core::{AttentionShape, Interval, Progress, Slot};
+use crate::backend::{Backend, MergeOrder, Tensor};
+use ringattn_core::{AttentionShape, Interval, Partial, Progress, Slot};
 use ringattn_kernel::{Problem, Rows, Work, non_finite};
+use ringattn_plan::Handover;
 use std::time::Duration;
 
 /// The cores of this machine, driven by one rank.
@@ -39,6 +40,7 @@ impl Backend for CpuBackend {
     type Queries = SharedRows;
     type Block = CpuBlock;
     type State<'s> = CpuState<'s>;
+    type Partial = Partial;
     type Output<'s> = CpuOutput<'s>;
     /// The work is done when `absorb` returns.
     type Token = ();
@@ -57,6 +59,27 @@ impl Backend for CpuBackend {
 
     fn wait(&self, (): ()) -> Result<(), KernelError> {
         Ok(())
+    }
+
+    fn part_with(
+        &self,
+        state: &mut CpuState<'_>,
+        handover: Handover,
+    ) -> Result<Partial, KernelError> {
+        let partial = state.partial(self.problem.shape)?;
+        if handover == Handover::Given {
+            state.clear();
+        }
+        Ok(partial)
+    }
+
+    fn merge(
+        &self,
+        state: &mut CpuState<'_>,
+        arrived: Partial,
+        order: MergeOrder,
+    ) -> Result<(), KernelError> {
+        state.merge(arrived, order)
     }
 
     fn finish<'s>(&self, state: Self::State<'s>) -> Result<Self::Output<'s>, KernelError> {

@@ -1,7 +1,7 @@
 //! Runs a plan: the only place where kernels and communicators meet.
 //!
 //! [`run`] holds the one loop over steps, generic over the [`Backend`] that computes and the
-//! communicator that moves blocks. [`cpu`] is the backend for the machine's own cores.
+//! communicator that moves blocks and states. [`cpu`] is the backend for the machine's own cores.
 
 #![forbid(unsafe_code)]
 
@@ -13,7 +13,7 @@ mod finite;
 mod measured;
 mod run;
 
-pub use backend::{Backend, Tensor};
+pub use backend::{Backend, MergeOrder, Tensor};
 pub use error::EngineError;
 pub use finite::NonFinite;
 pub use measured::{Law, Measured};

@@ -48,6 +48,7 @@ impl Law {
             ("peak_kv_bytes", expected.peak_kv_bytes, actual.peak_kv_bytes),
             ("sent_bytes", expected.sent_bytes, actual.sent_bytes),
             ("received_bytes", expected.received_bytes, actual.received_bytes),
+            ("received_kv_bytes", expected.received_kv_bytes, actual.received_kv_bytes),
             ("hops", expected.hops, actual.hops),
             ("pairs", expected.pairs, actual.pairs),
         ];

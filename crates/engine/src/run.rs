@@ -1,19 +1,22 @@
 //! The loop over a rank's steps. It exists once, for every schedule, backend and communicator.
 //!
 //! In each step the send and the receive are started first, so that the next block is under way
-//! while the present one is computed; both are waited for before the step ends.
+//! while the present one is computed; both are waited for before the step ends. A state that came is
+//! merged then, the lower rank's as first operand.
 
-use crate::backend::Backend;
+use crate::backend::{Backend, MergeOrder};
 use crate::error::EngineError;
 use crate::finite::{self, NonFinite};
 use crate::measured::{Law, Measured};
-use ringattn_comm::{Communicator, ReceiveRequest, SendRequest, Tag};
+use ringattn_comm::{CommError, Communicator, ReceiveRequest, SendRequest, Tag};
 use ringattn_core::{Interval, Message, Rank, Slot};
-use ringattn_plan::{BlockId, Expectation, Plan, Prepared, Step, expect};
+use ringattn_plan::{BlockId, Expectation, Payload, Plan, Prepared, Step, Transfer, expect};
 use std::collections::BTreeMap;
 
 /// The tag of K,V blocks.
 const BLOCKS: Tag = Tag(1);
+/// The tag of partial states.
+const STATES: Tag = Tag(2);
 
 /// One rank's part of a plan, worked out once and run any number of times (once per layer).
 #[derive(Clone, Debug)]
@@ -92,7 +95,7 @@ pub fn run<'s, B: Backend, C: Communicator>(
     let failed = |source| job.plan.device_error(job.plan.steps.len() as u32, source);
     let output = backend.finish(state).map_err(failed)?;
     measured.compute = backend.compute_time() - before.1;
-    if job.non_finite == NonFinite::Refuse {
+    if job.non_finite != NonFinite::Allow {
         finite::check_results(backend, job.plan, &output)?;
     }
     match Law::broken(job.plan.expectation(), &measured.counts) {
@@ -106,6 +109,15 @@ impl RankPlan<'_> {
         EngineError::Backend { rank: self.rank, step, source }
     }
 }
+
+/// A receive under way.
+enum Receiving<B: Backend, C: Communicator> {
+    Block(BlockId, C::ReceiveRequest<B::Block>),
+    State(Rank, C::ReceiveRequest<B::Partial>),
+}
+
+/// A state that came, and from whom.
+type Arrived<B> = Option<(Rank, <B as Backend>::Partial)>;
 
 /// A rank on its way through the steps.
 struct Walk<'a, 's, B: Backend, C: Communicator> {
@@ -130,41 +142,73 @@ impl<'a, 's, B: Backend, C: Communicator> Walk<'a, 's, B, C> {
     }
 
     fn step(&mut self, step: Step) -> Result<(), EngineError<B::Error>> {
-        let receive = step
-            .receive
-            .map(|transfer| {
-                let request = self.comm.immediate_receive::<B::Block>(transfer.peer, BLOCKS)?;
-                Ok::<_, EngineError<B::Error>>((transfer.block, request))
-            })
-            .transpose()?;
-        let send = step
-            .send
-            .map(|transfer| {
-                let block = self.block(step, transfer.block)?.clone();
-                Ok::<_, EngineError<B::Error>>(self.comm.immediate_send(
-                    block,
-                    transfer.peer,
-                    BLOCKS,
-                )?)
-            })
-            .transpose()?;
+        let receive = step.receive.map(|transfer| self.begin_receive(transfer)).transpose()?;
+        let send = step.send.map(|transfer| self.begin_send(step, transfer)).transpose()?;
         let work = step.attend.map(|block| self.attend(step, block)).transpose()?;
-        if let Some((block, request)) = receive {
-            self.held.insert(block, request.wait()?);
-        }
+        let arrived = receive.map(|receive| self.end_receive(receive)).transpose()?.flatten();
         let held = self.held.values().map(Message::byte_len).sum();
         self.measured.counts.peak_kv_bytes = self.measured.counts.peak_kv_bytes.max(held);
         if let Some(request) = send {
             request.wait()?;
         }
+        let failed = |source| self.job.plan.device_error(step.index, source);
         if let Some(token) = work {
-            let failed = |source| self.job.plan.device_error(step.index, source);
             self.backend.wait(token).map_err(failed)?;
+        }
+        if let Some((peer, partial)) = arrived {
+            let first = peer < self.job.plan.rank;
+            let order = if first { MergeOrder::ArrivedFirst } else { MergeOrder::OwnFirst };
+            self.backend.merge(&mut self.state, partial, order).map_err(failed)?;
         }
         if let Some(block) = step.drop {
             self.held.remove(&block);
         }
         Ok(())
+    }
+
+    fn begin_receive(&self, transfer: Transfer) -> Result<Receiving<B, C>, EngineError<B::Error>> {
+        let peer = transfer.peer;
+        Ok(match transfer.payload {
+            Payload::Block(block) => {
+                Receiving::Block(block, self.comm.immediate_receive::<B::Block>(peer, BLOCKS)?)
+            }
+            Payload::State(_) => {
+                Receiving::State(peer, self.comm.immediate_receive::<B::Partial>(peer, STATES)?)
+            }
+        })
+    }
+
+    fn begin_send(
+        &mut self,
+        step: Step,
+        transfer: Transfer,
+    ) -> Result<C::SendRequest, EngineError<B::Error>> {
+        let peer = transfer.peer;
+        Ok(match transfer.payload {
+            Payload::Block(block) => {
+                let rank = self.job.plan.rank;
+                let block = self.held.get(&block).ok_or(not_held(step, rank))?.clone();
+                self.comm.immediate_send(block, peer, BLOCKS)?
+            }
+            Payload::State(handover) => {
+                let failed = |source| self.job.plan.device_error(step.index, source);
+                let partial = self.backend.part_with(&mut self.state, handover).map_err(failed)?;
+                self.comm.immediate_send(partial, peer, STATES)?
+            }
+        })
+    }
+
+    /// Holds a block that came; gives out a state that came, and from whom.
+    fn end_receive(&mut self, receiving: Receiving<B, C>) -> Result<Arrived<B>, CommError> {
+        match receiving {
+            Receiving::Block(block, request) => {
+                let arrived = request.wait()?;
+                self.measured.counts.received_kv_bytes += arrived.byte_len();
+                self.held.insert(block, arrived);
+                Ok(None)
+            }
+            Receiving::State(peer, request) => Ok(Some((peer, request.wait()?))),
+        }
     }
 
     fn attend(&mut self, step: Step, block: BlockId) -> Result<B::Token, EngineError<B::Error>> {
@@ -180,10 +224,6 @@ impl<'a, 's, B: Backend, C: Communicator> Walk<'a, 's, B, C> {
         self.measured.counts.pairs += pairs;
         (self.job.attended)(pairs);
         Ok(token)
-    }
-
-    fn block(&self, step: Step, block: BlockId) -> Result<&B::Block, EngineError<B::Error>> {
-        self.held.get(&block).ok_or(not_held(step, self.job.plan.rank))
     }
 }
 

@@ -5,11 +5,14 @@
 //! never wait in a cycle, even over channels that hold one block. The walk also counts the peak of
 //! blocks held and the bytes moved. It takes `O(p^2 L / p)` time: meant for tests and `p <= 1024`.
 
+mod network;
+
 use crate::layout::Layout;
-use crate::plan::Plan;
-use crate::step::{BlockId, Step};
+use crate::plan::{Plan, QueryPlacement};
+use crate::step::{BlockId, Payload, Step};
+use network::{Holding, Network};
 use ringattn_core::{Position, Rank};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use thiserror::Error;
 
 /// The longest sequence that is walked.
@@ -33,11 +36,13 @@ pub struct RankProof {
     pub peak_blocks: u64,
     /// Most bytes of K and V held at once.
     pub peak_kv_bytes: u64,
-    /// Bytes of K and V sent.
+    /// Bytes of blocks and states sent.
     pub sent_bytes: u64,
-    /// Bytes of K and V received.
+    /// Bytes of blocks and states received.
     pub received_bytes: u64,
-    /// Blocks received.
+    /// Of these, bytes of K and V.
+    pub received_kv_bytes: u64,
+    /// Blocks and states received.
     pub hops: u64,
 }
 
@@ -72,8 +77,8 @@ pub enum CheckError {
         /// The position of one of its slots.
         position: Position,
     },
-    /// A block attended by a rank another number of times than it must.
-    #[error("rank {rank} attends block {block} {actual} times, expected {expected}")]
+    /// A block that the state of a rank holds another number of times than it must.
+    #[error("the state of rank {rank} holds block {block} {actual} times, expected {expected}")]
     Attended {
         /// The rank.
         rank: Rank,
@@ -81,8 +86,14 @@ pub enum CheckError {
         block: BlockId,
         /// 1 when the rank sees something in it, else 0.
         expected: u64,
-        /// Times it is attended.
+        /// Times it was attended and merged.
         actual: u64,
+    },
+    /// A rank whose queries are also on rank 0, but which sums what they see in another order.
+    #[error("rank {rank} forms its sums in another order than rank 0")]
+    Order {
+        /// The rank.
+        rank: Rank,
     },
     /// Pairs attended in all differ from the pairs that the mask shows.
     #[error("{actual} pairs are attended, the mask shows {expected}")]
@@ -102,17 +113,17 @@ pub enum CheckError {
         /// The block.
         block: BlockId,
     },
-    /// Another block arrives than is expected.
-    #[error("rank {rank} expects block {expected} in step {step}, block {actual} arrives")]
-    WrongBlock {
+    /// Something else arrives than is expected.
+    #[error("rank {rank} expects {expected} in step {step}, {actual} arrives")]
+    WrongPayload {
         /// The receiver.
         rank: Rank,
         /// Its step.
         step: u32,
-        /// The block it expects.
-        expected: BlockId,
-        /// The block that arrives.
-        actual: BlockId,
+        /// What it expects.
+        expected: Payload,
+        /// What arrives.
+        actual: Payload,
     },
     /// Ranks that wait for each other, or for a send that never comes.
     #[error("rank {rank} waits for ever in step {step}")]
@@ -122,15 +133,15 @@ pub enum CheckError {
         /// Its step.
         step: u32,
     },
-    /// A block sent and never received.
-    #[error("block {block} from rank {from} to rank {to} is never received")]
+    /// Something sent and never received.
+    #[error("{payload} from rank {from} to rank {to} is never received")]
     Unreceived {
         /// The sender.
         from: Rank,
         /// The addressee.
         to: Rank,
-        /// The block.
-        block: BlockId,
+        /// What was sent.
+        payload: Payload,
     },
 }
 
@@ -156,14 +167,14 @@ pub fn check(plan: &Plan) -> Result<Proof, CheckError> {
 pub fn check_steps(plan: &Plan, steps: &[Vec<Step>]) -> Result<Proof, CheckError> {
     check_layout("query", plan.query_layout())?;
     check_layout("key", plan.key_layout())?;
-    let pairs = check_coverage(plan, steps)?;
+    let states = Network::new(steps).run()?;
+    let pairs = check_coverage(plan, &states)?;
     let ranks = plan
         .key_layout()
         .ranks()
         .zip(steps)
         .map(|(rank, steps)| check_holding(plan, rank, steps))
         .collect::<Result<_, _>>()?;
-    Network::new(steps).run()?;
     Ok(Proof { pairs, ranks })
 }
 
@@ -194,21 +205,28 @@ fn check_layout(name: &'static str, layout: &Layout) -> Result<(), CheckError> {
     }
 }
 
-fn check_coverage(plan: &Plan, steps: &[Vec<Step>]) -> Result<u128, CheckError> {
+/// Every rank's state must hold what its queries see: of sharded queries as attended by the rank
+/// itself, of replicated ones as attended by whoever owns the block.
+fn check_coverage(plan: &Plan, states: &[Holding]) -> Result<u128, CheckError> {
+    let replicated = plan.schedule().query_placement() == QueryPlacement::Replicated;
     let mut pairs = 0;
-    for (rank, steps) in plan.key_layout().ranks().zip(steps) {
-        let mut attended = BTreeMap::new();
-        for block in steps.iter().filter_map(|step| step.attend) {
-            *attended.entry(block).or_insert(0) += 1;
+    for (rank, state) in plan.key_layout().ranks().zip(states) {
+        let mut held = BTreeMap::new();
+        for &(attending, block) in &state.folded {
+            *held.entry(block).or_insert(0) += 1;
+            if attending == rank {
+                pairs += u128::from(plan.pairs(rank, block));
+            }
         }
         for block in plan.key_layout().ranks().map(BlockId) {
-            let here = plan.pairs(rank, block);
-            let expected = u64::from(here > 0);
-            let actual = attended.get(&block).copied().unwrap_or(0);
+            let expected = u64::from(plan.sees(rank, block));
+            let actual = held.get(&block).copied().unwrap_or(0);
             if actual != expected {
                 return Err(CheckError::Attended { rank, block, expected, actual });
             }
-            pairs += u128::from(here);
+        }
+        if replicated && states.first().is_some_and(|first| first.order != state.order) {
+            return Err(CheckError::Order { rank });
         }
     }
     let expected = plan.problem().pairs();
@@ -224,17 +242,21 @@ fn check_holding(plan: &Plan, rank: Rank, steps: &[Step]) -> Result<RankProof, C
     let mut proof =
         RankProof { peak_blocks: 1, peak_kv_bytes: bytes(&held), ..RankProof::default() };
     for step in steps {
-        let sent = step.send.map(|transfer| transfer.block);
-        for block in [step.attend, sent].into_iter().flatten() {
+        let sent = step.send.map(|transfer| transfer.payload);
+        let sent_block = sent.and_then(Payload::block);
+        for block in [step.attend, sent_block].into_iter().flatten() {
             if !held.contains(&block) {
                 return Err(CheckError::NotHeld { rank, step: step.index, block });
             }
         }
-        proof.sent_bytes += sent.map_or(0, |block| plan.block_bytes(block));
+        proof.sent_bytes += sent.map_or(0, |payload| plan.payload_bytes(rank, payload));
         if let Some(transfer) = step.receive {
-            held.insert(transfer.block);
-            proof.received_bytes += plan.block_bytes(transfer.block);
+            proof.received_bytes += plan.payload_bytes(rank, transfer.payload);
             proof.hops += 1;
+            if let Payload::Block(block) = transfer.payload {
+                held.insert(block);
+                proof.received_kv_bytes += plan.block_bytes(block);
+            }
         }
         proof.peak_blocks = proof.peak_blocks.max(held.len() as u64);
         proof.peak_kv_bytes = proof.peak_kv_bytes.max(bytes(&held));
@@ -243,87 +265,4 @@ fn check_holding(plan: &Plan, rank: Rank, steps: &[Step]) -> Result<RankProof, C
         }
     }
     Ok(proof)
-}
-
-/// Ranks that walk their steps over channels of one block each.
-struct Network<'a> {
-    steps: &'a [Vec<Step>],
-    walkers: Vec<Walker>,
-    channels: BTreeMap<(Rank, Rank), VecDeque<BlockId>>,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Walker {
-    step: usize,
-    sent: bool,
-    received: bool,
-}
-
-impl<'a> Network<'a> {
-    const CAPACITY: usize = 1;
-
-    fn new(steps: &'a [Vec<Step>]) -> Self {
-        Self { steps, walkers: vec![Walker::default(); steps.len()], channels: BTreeMap::new() }
-    }
-
-    fn run(mut self) -> Result<(), CheckError> {
-        loop {
-            let mut moved = false;
-            for rank in 0..self.steps.len() {
-                while self.advance(Rank(rank as u32), &mut moved)? {}
-            }
-            if !moved {
-                break;
-            }
-        }
-        let stuck = self.walkers.iter().zip(self.steps).position(|(w, steps)| w.step < steps.len());
-        if let Some(rank) = stuck {
-            let step = self.walkers[rank].step as u32;
-            return Err(CheckError::Deadlock { rank: Rank(rank as u32), step });
-        }
-        for (&(from, to), queue) in &self.channels {
-            if let Some(&block) = queue.front() {
-                return Err(CheckError::Unreceived { from, to, block });
-            }
-        }
-        Ok(())
-    }
-
-    /// Moves one rank as far as its channels allow within a step; true when it finished the step.
-    fn advance(&mut self, rank: Rank, moved: &mut bool) -> Result<bool, CheckError> {
-        let walker = &mut self.walkers[rank.index()];
-        let Some(step) = self.steps[rank.index()].get(walker.step) else {
-            return Ok(false);
-        };
-        match step.send {
-            Some(transfer) if !walker.sent => {
-                let queue = self.channels.entry((rank, transfer.peer)).or_default();
-                if queue.len() < Self::CAPACITY {
-                    queue.push_back(transfer.block);
-                    (walker.sent, *moved) = (true, true);
-                }
-            }
-            _ => walker.sent = true,
-        }
-        match step.receive {
-            Some(transfer) if !walker.received => {
-                let queue = self.channels.entry((transfer.peer, rank)).or_default();
-                if let Some(actual) = queue.pop_front() {
-                    let expected = transfer.block;
-                    if actual != expected {
-                        let step = step.index;
-                        return Err(CheckError::WrongBlock { rank, step, expected, actual });
-                    }
-                    (walker.received, *moved) = (true, true);
-                }
-            }
-            _ => walker.received = true,
-        }
-        let done = walker.sent && walker.received;
-        if done {
-            *walker = Walker { step: walker.step + 1, ..Walker::default() };
-            *moved = true;
-        }
-        Ok(done)
-    }
 }

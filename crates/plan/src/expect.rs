@@ -14,11 +14,13 @@ pub struct Expectation {
     pub resident_kv_bytes: u64,
     /// Most bytes of K and V held at once: the own shard, the block in use, the one arriving.
     pub peak_kv_bytes: u64,
-    /// Bytes of K and V sent.
+    /// Bytes of blocks and states sent.
     pub sent_bytes: u64,
-    /// Bytes of K and V received.
+    /// Bytes of blocks and states received.
     pub received_bytes: u64,
-    /// Blocks received.
+    /// Of these, bytes of K and V: 0 where only states travel.
+    pub received_kv_bytes: u64,
+    /// Blocks and states received.
     pub hops: u64,
     /// (query, key) pairs computed, per query head.
     pub pairs: u64,
@@ -30,6 +32,7 @@ impl AddAssign for Expectation {
         self.peak_kv_bytes += other.peak_kv_bytes;
         self.sent_bytes += other.sent_bytes;
         self.received_bytes += other.received_bytes;
+        self.received_kv_bytes += other.received_kv_bytes;
         self.hops += other.hops;
         self.pairs += other.pairs;
     }
@@ -47,11 +50,13 @@ pub fn expect(prepared: &Prepared<'_>, rank: Rank) -> Expectation {
             result.pairs += plan.pairs(rank, block);
         }
         if let Some(transfer) = step.send {
-            result.sent_bytes += plan.block_bytes(transfer.block);
+            result.sent_bytes += plan.payload_bytes(rank, transfer.payload);
         }
-        let arriving = step.receive.map_or(0, |transfer| plan.block_bytes(transfer.block));
-        if step.receive.is_some() {
-            result.received_bytes += arriving;
+        let arriving = step.receive.and_then(|transfer| transfer.payload.block());
+        let arriving = arriving.map_or(0, |block| plan.block_bytes(block));
+        if let Some(transfer) = step.receive {
+            result.received_bytes += plan.payload_bytes(rank, transfer.payload);
+            result.received_kv_bytes += arriving;
             result.hops += 1;
         }
         result.peak_kv_bytes = result.peak_kv_bytes.max(own + visiting + arriving);

@@ -1,16 +1,19 @@
 //! The plan as text: a headline and the `p x p` grid of who attends which block when.
 //!
 //! A number is the block that the rank attends in that step, a number in parentheses one that only
-//! passes through, a dot a step without a block.
+//! passes through, a dot a step without a block. Of states, `=5` is one exchanged with rank 5, `>5` one
+//! that goes to it and `<5` one that comes from it.
 
 use crate::plan::{Plan, Schedule};
-use crate::step::Step;
+use crate::step::{Payload, Step, Transfer};
 use std::fmt;
 
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::RingPassKv => "ring-pass-kv",
+            Self::Gather => "gather",
+            Self::Tree => "tree",
         })
     }
 }
@@ -33,12 +36,12 @@ impl fmt::Display for Plan {
         )?;
         let last = self.world_size().saturating_sub(1).to_string().len();
         let width = last + 2;
+        let prepared = self.prepare();
         write!(f, "{:>1$} |", "rank", last.max(4))?;
-        for step in 0..self.world_size() {
+        for step in 0..prepared.step_count() {
             write!(f, " {step:>width$}")?;
         }
         writeln!(f)?;
-        let prepared = self.prepare();
         for rank in self.key_layout().ranks() {
             write!(f, "{:>1$} |", rank.0, last.max(4))?;
             for step in prepared.steps(rank) {
@@ -51,9 +54,16 @@ impl fmt::Display for Plan {
 }
 
 fn cell(step: &Step) -> String {
-    match (step.attend, step.send) {
-        (Some(block), _) => block.to_string(),
-        (None, Some(transfer)) => format!("({})", transfer.block),
-        (None, None) => ".".to_owned(),
+    let state = |transfer: Option<Transfer>| match transfer {
+        Some(Transfer { payload: Payload::State(_), peer }) => Some(peer),
+        _ => None,
+    };
+    match (step.attend, step.send, state(step.receive)) {
+        (Some(block), ..) => block.to_string(),
+        (None, Some(Transfer { payload: Payload::Block(block), .. }), _) => format!("({block})"),
+        (None, Some(Transfer { peer, .. }), None) => format!(">{peer}"),
+        (None, Some(Transfer { peer, .. }), Some(_)) => format!("={peer}"),
+        (None, None, Some(peer)) => format!("<{peer}"),
+        (None, None, None) => ".".to_owned(),
     }
 }

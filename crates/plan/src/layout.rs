@@ -67,6 +67,17 @@ pub enum LayoutError {
         /// Where it begins.
         actual: Position,
     },
+    /// A layout without a segment that could grow.
+    #[error("the layout has no segment to grow")]
+    NoSegment,
+    /// More tokens than positions can count.
+    #[error("{len} tokens and {tokens} more exceed 64-bit positions")]
+    TooLong {
+        /// Tokens there are.
+        len: u64,
+        /// Tokens to come.
+        tokens: u64,
+    },
     /// A block times the world size beyond 64 bits.
     #[error("blocks of {block} tokens over {world_size} ranks exceed 64-bit positions")]
     TooLarge {
@@ -121,6 +132,17 @@ impl Layout {
     /// # Errors
     /// When the segment leaves a gap or overlaps, or its numbers cannot be.
     pub fn append(&mut self, mut segment: Segment) -> Result<(), LayoutError> {
+        // A block beyond the segment's end places nothing else than one that ends there.
+        segment.block = segment.block.min(segment.positions.len().max(1));
+        self.append_open(segment)
+    }
+
+    /// Places the tokens of `segment`, which may be none, and keeps its block as it is, so that
+    /// [`Layout::grow`] can go on dealing.
+    ///
+    /// # Errors
+    /// As for [`Layout::append`].
+    pub fn append_open(&mut self, segment: Segment) -> Result<(), LayoutError> {
         let world_size = self.world_size;
         if segment.block == 0 {
             return Err(LayoutError::NoBlock);
@@ -132,13 +154,29 @@ impl Layout {
         if segment.positions.start() != expected {
             return Err(LayoutError::Gap { expected, actual: segment.positions.start() });
         }
-        // A block beyond the segment's end places nothing else than one that ends there.
-        segment.block = segment.block.min(segment.positions.len().max(1));
         if segment.block.checked_mul(u64::from(world_size)).is_none() {
             return Err(LayoutError::TooLarge { block: segment.block, world_size });
         }
         self.segments.push(segment);
         Ok(())
+    }
+
+    /// Makes the last segment `tokens` longer: they are dealt on where it ended, and what is placed
+    /// stays where it is.
+    ///
+    /// # Errors
+    /// When there is no segment, or positions exceed 64 bits.
+    pub fn grow(&mut self, tokens: u64) -> Result<(), LayoutError> {
+        let segment = self.segments.last_mut().ok_or(LayoutError::NoSegment)?;
+        let (start, end) = (segment.positions.start(), segment.positions.end());
+        let end = end.0.checked_add(tokens).ok_or(LayoutError::TooLong { len: end.0, tokens })?;
+        segment.positions = Interval::new(start, Position(end));
+        Ok(())
+    }
+
+    /// The rank with the fewest tokens, the lowest of several.
+    pub fn least_loaded(&self) -> Rank {
+        self.ranks().min_by_key(|&rank| self.count(rank)).unwrap_or_default()
     }
 
     /// Ranks `p`.

@@ -8,6 +8,7 @@
 
 mod check;
 mod expect;
+mod gather;
 mod grid;
 mod layout;
 mod plan;
@@ -15,12 +16,14 @@ mod problem;
 mod ring;
 mod segment;
 mod step;
+mod tree;
 mod visibility;
 
 pub use check::{CheckError, Proof, RankProof, check, check_steps};
 pub use expect::{Expectation, expect};
 pub use layout::{Layout, LayoutError, LayoutKind, Run};
-pub use plan::{Plan, PlanError, Prepared, Schedule};
+pub use plan::{Plan, PlanError, Prepared, QueryPlacement, Schedule};
 pub use problem::{Problem, ProblemError};
 pub use segment::{BlockOrder, Segment};
-pub use step::{BlockId, Step, Transfer};
+pub use step::{BlockId, Handover, Payload, Step, Transfer};
+pub use tree::tree_rounds;

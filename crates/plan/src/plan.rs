@@ -1,10 +1,12 @@
 //! A plan: problem, layouts and kind of schedule, as a small value.
 
-use crate::layout::Layout;
+use crate::gather;
+use crate::layout::{Layout, LayoutError, LayoutKind};
 use crate::problem::{Problem, ProblemError};
 use crate::ring::{self, Reaches};
-use crate::step::{BlockId, Step};
-use ringattn_core::Rank;
+use crate::step::{BlockId, Payload, Step};
+use crate::tree::{self, tree_rounds};
+use ringattn_core::{DType, Interval, Position, Rank, Slot};
 use thiserror::Error;
 
 /// Who moves what.
@@ -12,12 +14,37 @@ use thiserror::Error;
 pub enum Schedule {
     /// K,V blocks circulate, queries stay (Ring Attention, 2310.01889).
     RingPassKv,
+    /// K,V blocks come straight from their owners, queries stay.
+    Gather,
+    /// K,V blocks stay, every rank holds all queries, partial states are all-reduced (Tree Attention,
+    /// 2408.04093).
+    Tree,
+}
+
+/// Who holds the queries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum QueryPlacement {
+    /// Each query is on one rank.
+    Sharded,
+    /// Every query is on every rank.
+    Replicated,
+}
+
+impl Schedule {
+    /// Where the schedule needs the queries.
+    pub fn query_placement(self) -> QueryPlacement {
+        match self {
+            Self::RingPassKv | Self::Gather => QueryPlacement::Sharded,
+            Self::Tree => QueryPlacement::Replicated,
+        }
+    }
 }
 
 /// A validated problem with its layouts and schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Plan {
     problem: Problem,
+    /// Over all ranks; where queries are replicated over one, which stands for each.
     query_layout: Layout,
     key_layout: Layout,
     schedule: Schedule,
@@ -29,6 +56,9 @@ pub enum PlanError {
     /// The problem cannot be.
     #[error(transparent)]
     Problem(#[from] ProblemError),
+    /// The queries cannot be laid out.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
     /// Queries and keys over different worlds.
     #[error("queries are laid out over {queries} ranks, keys over {keys}")]
     WorldSize {
@@ -36,6 +66,16 @@ pub enum PlanError {
         queries: u32,
         /// Ranks of the key layout.
         keys: u32,
+    },
+    /// Queries that are not where the schedule needs them.
+    #[error("the {schedule} schedule needs {expected:?} queries, they are {actual:?}")]
+    Placement {
+        /// The schedule.
+        schedule: Schedule,
+        /// Where it needs them.
+        expected: QueryPlacement,
+        /// Where they are.
+        actual: QueryPlacement,
     },
     /// A layout of another length than the problem.
     #[error("the {what} layout places {actual} tokens, the problem has {expected}")]
@@ -68,10 +108,37 @@ impl Plan {
         key_layout: Layout,
         schedule: Schedule,
     ) -> Result<Self, PlanError> {
-        problem.validate()?;
         let (queries, keys) = (query_layout.world_size(), key_layout.world_size());
         if queries != keys {
             return Err(PlanError::WorldSize { queries, keys });
+        }
+        let layouts = (query_layout, key_layout);
+        Self::validated(problem, layouts, (schedule, QueryPlacement::Sharded))
+    }
+
+    /// A plan whose queries are all on every rank.
+    ///
+    /// # Errors
+    /// When the parts do not fit together.
+    pub fn with_replicated_queries(
+        problem: Problem,
+        key_layout: Layout,
+        schedule: Schedule,
+    ) -> Result<Self, PlanError> {
+        let query_layout = Layout::new(LayoutKind::Contiguous, None, problem.queries, 1)?;
+        let layouts = (query_layout, key_layout);
+        Self::validated(problem, layouts, (schedule, QueryPlacement::Replicated))
+    }
+
+    fn validated(
+        problem: Problem,
+        (query_layout, key_layout): (Layout, Layout),
+        (schedule, actual): (Schedule, QueryPlacement),
+    ) -> Result<Self, PlanError> {
+        problem.validate()?;
+        let expected = schedule.query_placement();
+        if expected != actual {
+            return Err(PlanError::Placement { schedule, expected, actual });
         }
         let lengths =
             [("query", problem.queries, &query_layout), ("key", problem.keys, &key_layout)];
@@ -88,9 +155,38 @@ impl Plan {
         &self.problem
     }
 
-    /// Where the queries live.
+    /// Where sharded queries live. Where they are replicated it is over one rank, which stands for
+    /// each: ask [`Plan::query_positions`] and its kin, which know.
     pub fn query_layout(&self) -> &Layout {
         &self.query_layout
+    }
+
+    /// Positions of the rank's queries, in the order of its query slots.
+    pub fn query_positions(&self, rank: Rank) -> impl Iterator<Item = Position> + '_ {
+        self.query_layout.positions(self.query_holder(rank))
+    }
+
+    /// The position of the rank's query in that slot; `None` beyond its queries.
+    pub fn query_position(&self, rank: Rank, slot: Slot) -> Option<Position> {
+        self.query_layout.position(self.query_holder(rank), slot)
+    }
+
+    /// Queries of the rank.
+    pub fn query_count(&self, rank: Rank) -> u64 {
+        self.query_layout.count(self.query_holder(rank))
+    }
+
+    /// The smallest interval that holds all query positions of the rank.
+    pub fn query_span(&self, rank: Rank) -> Interval<Position> {
+        self.query_layout.span(self.query_holder(rank))
+    }
+
+    /// The rank of the query layout that stands for `rank`.
+    fn query_holder(&self, rank: Rank) -> Rank {
+        match self.schedule.query_placement() {
+            QueryPlacement::Sharded => rank,
+            QueryPlacement::Replicated => Rank(0),
+        }
     }
 
     /// Where the keys and values live.
@@ -113,11 +209,29 @@ impl Plan {
         self.key_layout.count(block.0) * self.problem.kv_bytes_per_token()
     }
 
+    /// Bytes of the rank's partial state: `Hq (d + 2)` f32 per query.
+    pub fn state_bytes(&self, rank: Rank) -> u64 {
+        let shape = self.problem.shape;
+        let elements = shape.query_heads() as u64 * (shape.head_dim() as u64 + 2);
+        self.query_count(rank).saturating_mul(elements * DType::F32.size())
+    }
+
+    /// Bytes of what `rank` sends or receives; states of other ranks have as many queries as its own.
+    pub fn payload_bytes(&self, rank: Rank, payload: Payload) -> u64 {
+        match payload {
+            Payload::Block(block) => self.block_bytes(block),
+            Payload::State(_) => self.state_bytes(rank),
+        }
+    }
+
     /// Works out what the steps of all ranks have in common.
     pub fn prepare(&self) -> Prepared<'_> {
-        match self.schedule {
-            Schedule::RingPassKv => Prepared { plan: self, reaches: Reaches::new(self) },
-        }
+        let common = match self.schedule {
+            Schedule::RingPassKv => Common::Ring(Reaches::new(self)),
+            Schedule::Gather => Common::Gather,
+            Schedule::Tree => Common::Tree,
+        };
+        Prepared { plan: self, common }
     }
 }
 
@@ -125,7 +239,16 @@ impl Plan {
 #[derive(Clone, Debug)]
 pub struct Prepared<'a> {
     plan: &'a Plan,
-    reaches: Reaches,
+    common: Common,
+}
+
+/// What the steps of all ranks have in common, by schedule.
+#[derive(Clone, Debug)]
+enum Common {
+    /// How far each block travels.
+    Ring(Reaches),
+    Gather,
+    Tree,
 }
 
 impl<'a> Prepared<'a> {
@@ -134,10 +257,20 @@ impl<'a> Prepared<'a> {
         self.plan
     }
 
+    /// Steps of each rank.
+    pub fn step_count(&self) -> u32 {
+        match self.common {
+            Common::Ring(_) | Common::Gather => self.plan.world_size(),
+            Common::Tree => 1 + tree_rounds(self.plan.world_size()),
+        }
+    }
+
     /// The rank's steps, made as they are asked for.
-    pub fn steps(&self, rank: Rank) -> impl Iterator<Item = Step> + '_ {
-        match self.plan.schedule {
-            Schedule::RingPassKv => ring::steps(self.plan, &self.reaches, rank),
+    pub fn steps(&self, rank: Rank) -> Box<dyn Iterator<Item = Step> + '_> {
+        match &self.common {
+            Common::Ring(reaches) => Box::new(ring::steps(self.plan, reaches, rank)),
+            Common::Gather => Box::new(gather::steps(self.plan, rank)),
+            Common::Tree => Box::new(tree::steps(self.plan, rank)),
         }
     }
 }

@@ -5,7 +5,7 @@
 //! anything in it: with a causal mask over contiguous shards rank `u` receives `u` blocks.
 
 use crate::plan::Plan;
-use crate::step::{BlockId, Step, Transfer};
+use crate::step::{BlockId, Payload, Step, Transfer};
 use ringattn_core::{Interval, Position, Rank};
 
 /// How many hops the block of each rank makes: the distance to the last rank that sees anything in
@@ -38,12 +38,10 @@ struct Spans {
 
 impl Spans {
     fn new(plan: &Plan) -> Self {
-        let hull = |rank| plan.problem().mask.hull(plan.query_layout().span(rank));
+        let hull = |rank| plan.problem().mask.hull(plan.query_span(rank));
         let keys = |rank| plan.key_layout().span(rank);
-        Self {
-            hulls: plan.query_layout().ranks().map(hull).collect(),
-            keys: plan.key_layout().ranks().map(keys).collect(),
-        }
+        let ranks = || plan.key_layout().ranks();
+        Self { hulls: ranks().map(hull).collect(), keys: ranks().map(keys).collect() }
     }
 
     /// Whether `rank` sees anything in the block of `owner`; most pairs that do not are told apart
@@ -61,6 +59,7 @@ pub(crate) fn steps<'a>(
     rank: Rank,
 ) -> impl Iterator<Item = Step> + 'a {
     let ring = Ring { size: plan.world_size() };
+    let transfer = |block, peer| Transfer { payload: Payload::Block(block), peer };
     (0..ring.size).map(move |index| {
         let here = BlockId(ring.back(rank, index));
         let next = BlockId(ring.back(rank, index + 1));
@@ -70,25 +69,28 @@ pub(crate) fn steps<'a>(
         Step {
             index,
             attend: (held && plan.sees(rank, here)).then_some(here),
-            send: passes_on.then(|| Transfer { block: here, peer: ring.forth(rank, 1) }),
-            receive: comes.then(|| Transfer { block: next, peer: ring.back(rank, 1) }),
+            send: passes_on.then(|| transfer(here, ring.forth(rank, 1))),
+            receive: comes.then(|| transfer(next, ring.back(rank, 1))),
             drop: (held && index > 0).then_some(here),
         }
     })
 }
 
+/// Places on the ring.
 #[derive(Clone, Copy)]
-struct Ring {
-    size: u32,
+pub(crate) struct Ring {
+    pub(crate) size: u32,
 }
 
 impl Ring {
-    fn forth(self, rank: Rank, distance: u32) -> Rank {
+    /// The rank `distance` places on.
+    pub(crate) fn forth(self, rank: Rank, distance: u32) -> Rank {
         let sum = u64::from(rank.0) + u64::from(distance);
         Rank((sum % u64::from(self.size)) as u32)
     }
 
-    fn back(self, rank: Rank, distance: u32) -> Rank {
+    /// The rank `distance` places back.
+    pub(crate) fn back(self, rank: Rank, distance: u32) -> Rank {
         self.forth(rank, self.size - distance % self.size)
     }
 }

@@ -15,8 +15,7 @@ impl Plan {
         block: BlockId,
     ) -> impl Iterator<Item = Interval<Slot>> + '_ {
         let mask = &self.problem().mask;
-        self.query_layout()
-            .positions(rank)
+        self.query_positions(rank)
             .map(move |query| self.key_layout().slots(block.0, mask.visible(query)))
     }
 
@@ -27,7 +26,7 @@ impl Plan {
 
     /// Whether any query of the rank sees anything in the block.
     pub fn sees(&self, rank: Rank, block: BlockId) -> bool {
-        let hull = self.problem().mask.hull(self.query_layout().span(rank));
+        let hull = self.problem().mask.hull(self.query_span(rank));
         if self.key_layout().slots(block.0, hull).is_empty() {
             return false;
         }

@@ -4,7 +4,8 @@
 
 use ringattn_core::{AttentionShape, DType, Mask, Rank};
 use ringattn_plan::{
-    BlockId, CheckError, Layout, LayoutKind, Plan, Problem, Schedule, Step, Transfer, check_steps,
+    BlockId, CheckError, Handover, Layout, LayoutKind, Payload, Plan, PlanError, Problem,
+    QueryPlacement, Schedule, Step, Transfer, check_steps,
 };
 
 fn plan() -> Plan {
@@ -15,13 +16,24 @@ fn plan() -> Plan {
     Plan::new(problem, layout, Schedule::RingPassKv).unwrap()
 }
 
+/// Two new queries over four ranks.
+fn tree() -> Plan {
+    let mask = Mask::Full;
+    let problem = Problem { queries: 2, mask, ..plan().problem().clone() };
+    let layout = Layout::new(LayoutKind::Striped, None, 12, 4).unwrap();
+    Plan::with_replicated_queries(problem, layout, Schedule::Tree).unwrap()
+}
+
 fn refused(spoil: impl Fn(&mut Vec<Vec<Step>>)) -> CheckError {
-    let plan = plan();
+    refused_of(&plan(), spoil)
+}
+
+fn refused_of(plan: &Plan, spoil: impl Fn(&mut Vec<Vec<Step>>)) -> CheckError {
     let mut steps: Vec<Vec<Step>> =
-        (0..3).map(|r| plan.prepare().steps(Rank(r)).collect()).collect();
-    check_steps(&plan, &steps).unwrap();
+        (0..plan.world_size()).map(|r| plan.prepare().steps(Rank(r)).collect()).collect();
+    check_steps(plan, &steps).unwrap();
     spoil(&mut steps);
-    check_steps(&plan, &steps).unwrap_err()
+    check_steps(plan, &steps).unwrap_err()
 }
 
 #[test]
@@ -49,24 +61,19 @@ fn each_fault_is_named() {
     assert_eq!(refused(|steps| steps[0][1].send = None), no_send);
 
     let own = BlockId(Rank(2));
-    let unreceived = CheckError::Unreceived { from: Rank(2), to: Rank(0), block: own };
+    let payload = Payload::Block(own);
+    let unreceived = CheckError::Unreceived { from: Rank(2), to: Rank(0), payload };
     let extra = |steps: &mut Vec<Vec<Step>>| {
-        let transfer = Transfer { block: own, peer: Rank(0) };
-        steps[2].push(Step {
-            index: 3,
-            attend: None,
-            send: Some(transfer),
-            receive: None,
-            drop: None,
-        });
+        let transfer = Transfer { payload, peer: Rank(0) };
+        steps[2].push(Step { send: Some(transfer), ..Step::idle(3) });
     };
     assert_eq!(refused(extra), unreceived);
 
-    let wrong =
-        CheckError::WrongBlock { rank: Rank(0), step: 1, expected: BlockId(Rank(1)), actual: own };
+    let expected = Payload::Block(BlockId(Rank(1)));
+    let wrong = CheckError::WrongPayload { rank: Rank(0), step: 1, expected, actual: payload };
     let stale = |steps: &mut Vec<Vec<Step>>| {
         if let Some(transfer) = &mut steps[2][1].send {
-            transfer.block = own;
+            transfer.payload = payload;
         }
     };
     assert_eq!(refused(stale), wrong);
@@ -85,4 +92,69 @@ fn a_cycle_of_waits_is_found() {
         }
     };
     assert_eq!(refused(cyclic), CheckError::Deadlock { rank: Rank(0), step: 0 });
+}
+
+#[test]
+fn faults_of_states_are_named() {
+    let tree = tree();
+    // Whoever gives its state away and gets one of its own peers' back misses a block.
+    let given = |steps: &mut Vec<Vec<Step>>| {
+        if let Some(transfer) = &mut steps[3][1].send {
+            transfer.payload = Payload::State(Handover::Given);
+        }
+    };
+    let (rank, block) = (Rank(3), BlockId(Rank(3)));
+    let missing = |rank| CheckError::Attended { rank, block, expected: 1, actual: 0 };
+    assert!([missing(Rank(1)), missing(rank)].contains(&refused_of(&tree, given)));
+
+    // The same exchange once more counts everything twice.
+    let again = |steps: &mut Vec<Vec<Step>>| steps.iter_mut().for_each(|s| s.push(s[2]));
+    let twice =
+        CheckError::Attended { rank: Rank(0), block: BlockId(Rank(0)), expected: 1, actual: 2 };
+    assert_eq!(refused_of(&tree, again), twice);
+
+    // Ranks 0 and 3, 1 and 2 meet first, then 0 and 1, 2 and 3: rank 1 adds (1 2) to (0 3), rank 2,
+    // which comes before rank 3, puts its own (1 2) first.
+    let crossed = |steps: &mut Vec<Vec<Step>>| {
+        let payload = Payload::State(Handover::Copied);
+        let exchange = |peer| Some(Transfer { payload, peer: Rank(peer) });
+        for (steps, peers) in steps.iter_mut().zip([[3, 1], [2, 0], [1, 3], [0, 2]]) {
+            for (step, peer) in steps[1..].iter_mut().zip(peers) {
+                (step.send, step.receive) = (exchange(peer), exchange(peer));
+            }
+        }
+    };
+    assert_eq!(refused_of(&tree, crossed), CheckError::Order { rank: Rank(2) });
+
+    let block_for_state = |steps: &mut Vec<Vec<Step>>| {
+        if let Some(transfer) = &mut steps[1][1].send {
+            transfer.payload = Payload::Block(BlockId(Rank(1)));
+        }
+    };
+    let wrong = CheckError::WrongPayload {
+        rank: Rank(0),
+        step: 1,
+        expected: Payload::State(Handover::Copied),
+        actual: Payload::Block(BlockId(Rank(1))),
+    };
+    assert_eq!(refused_of(&tree, block_for_state), wrong);
+}
+
+#[test]
+fn queries_must_be_where_the_schedule_needs_them() {
+    let layout = Layout::new(LayoutKind::Striped, None, 12, 3).unwrap();
+    let problem = plan().problem().clone();
+    let placement =
+        |schedule, expected, actual| Err(PlanError::Placement { schedule, expected, actual });
+    let (sharded, replicated) = (QueryPlacement::Sharded, QueryPlacement::Replicated);
+    assert_eq!(
+        Plan::new(problem.clone(), layout.clone(), Schedule::Tree),
+        placement(Schedule::Tree, replicated, sharded)
+    );
+    for schedule in [Schedule::RingPassKv, Schedule::Gather] {
+        assert_eq!(
+            Plan::with_replicated_queries(problem.clone(), layout.clone(), schedule),
+            placement(schedule, sharded, replicated)
+        );
+    }
 }

@@ -1,8 +1,12 @@
 //! The state of a rank's query rows on the CPU, whose `y` lies where the output shall be.
 
 use super::in_order;
-use ringattn_core::{ElementsView, Log2, NaturalLog, OutOfMemory, Slot, normalize, try_filled};
-use ringattn_kernel::{OutputRows, StateMut, non_finite};
+use crate::backend::MergeOrder;
+use ringattn_core::{
+    AttentionShape, ElementsView, Log2, NaturalLog, OutOfMemory, Partial, Slot, merge_row,
+    normalize, try_filled,
+};
+use ringattn_kernel::{KernelError, OutputRows, StateMut, non_finite};
 
 /// The `(m, z, y)` of some query rows.
 #[derive(Debug)]
@@ -13,6 +17,18 @@ pub struct CpuState<'a> {
     z: Vec<f32>,
     /// Weighted sums of values.
     y: OutputRows<'a>,
+}
+
+/// What errors call a state that came from another rank.
+const ARRIVED: &str = "state of another rank";
+
+/// Query heads and head dimension.
+fn heads(shape: AttentionShape) -> (usize, usize) {
+    (shape.query_heads(), shape.head_dim())
+}
+
+fn no_memory(error: OutOfMemory) -> KernelError {
+    KernelError::Memory { bytes: usize::try_from(error.bytes).unwrap_or(usize::MAX) }
 }
 
 /// The result of attention for some query rows.
@@ -37,6 +53,66 @@ impl<'a> CpuState<'a> {
         let (m, z) = (try_filled(cells, Log2::NEG_INFINITY)?, try_filled(cells, 0.0)?);
         y.for_each_mut(|_, _, row| row.fill(0.0));
         Ok(Self { m, z, y })
+    }
+
+    /// Makes it the empty state again.
+    pub(super) fn clear(&mut self) {
+        self.m.fill(Log2::NEG_INFINITY);
+        self.z.fill(0.0);
+        self.y.for_each_mut(|_, _, row| row.fill(0.0));
+    }
+
+    /// A copy that can travel.
+    pub(super) fn partial(&self, shape: AttentionShape) -> Result<Partial, KernelError> {
+        let mut partial = Partial::identity(shape, self.y.len()).map_err(no_memory)?;
+        self.check(&partial)?;
+        partial.m.copy_from_slice(&self.m);
+        partial.z.copy_from_slice(&self.z);
+        for (index, to) in partial.y.chunks_exact_mut(shape.head_dim()).enumerate() {
+            let (row, head) = (index / shape.query_heads(), index % shape.query_heads());
+            to.copy_from_slice(self.y.row(head, row));
+        }
+        Ok(partial)
+    }
+
+    /// Merges a state that came. Which operand is the first decides over the last bit, so that ranks
+    /// which exchange their states get the same.
+    pub(super) fn merge(
+        &mut self,
+        mut arrived: Partial,
+        order: MergeOrder,
+    ) -> Result<(), KernelError> {
+        self.check(&arrived)?;
+        let shape = arrived.shape();
+        for (index, theirs) in arrived.y.chunks_exact_mut(shape.head_dim()).enumerate() {
+            let (row, head) = (index / shape.query_heads(), index % shape.query_heads());
+            let cell = head * self.y.len() + row;
+            let (m, z) = (&mut self.m[cell], &mut self.z[cell]);
+            let (their_m, their_z) = (&mut arrived.m[cell], &mut arrived.z[cell]);
+            let own = self.y.row_mut(head, row);
+            match order {
+                MergeOrder::OwnFirst => merge_row((m, z, own), (*their_m, *their_z, theirs)),
+                MergeOrder::ArrivedFirst => {
+                    merge_row((their_m, their_z, theirs), (*m, *z, own));
+                    (*m, *z) = (*their_m, *their_z);
+                    own.copy_from_slice(theirs);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the two are states of the same rows and heads.
+    fn check(&self, other: &Partial) -> Result<(), KernelError> {
+        let (expected, actual) = (self.y.shape(), heads(other.shape()));
+        if expected != actual {
+            return Err(KernelError::Heads { tensor: ARRIVED, expected, actual });
+        }
+        let (expected, actual) = (self.y.len(), other.rows());
+        if expected != actual {
+            return Err(KernelError::Length { tensor: ARRIVED, expected, actual });
+        }
+        Ok(())
     }
 
     pub(super) fn lend(&mut self) -> StateMut<'_> {

@@ -4,15 +4,13 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use ringattn_comm::{Communicator, RunError, local};
-use ringattn_core::{
-    Attention, AttentionShape, Elements, Interval, NaturalLog, Position, Rank, Slot,
-};
+use ringattn_core::{Attention, AttentionShape, Elements, Interval, Position, Rank, Slot};
 use ringattn_engine::cpu::{
     Arrangement, CpuBackend, CpuBlock, CpuState, Isa, Kernel, KernelError, OutputRows, SharedRows,
 };
 use ringattn_engine::{EngineError, Job, Measured, NonFinite, RankPlan, run};
 use ringattn_oracle::{Dense, Random, Tolerance, attention};
-use ringattn_plan::{Layout, Plan};
+use ringattn_plan::Plan;
 use std::time::Duration;
 
 /// Q `[queries, Hq, d]`, K and V `[keys, Hk, d]`, in the order of positions.
@@ -44,9 +42,8 @@ impl Whole {
     }
 }
 
-fn shard(whole: &[f32], width: usize, layout: &Layout, rank: Rank) -> Vec<f32> {
-    let row = |p: Position| whole[p.0 as usize * width..][..width].iter().copied();
-    layout.positions(rank).flat_map(row).collect()
+fn rows(whole: &[f32], width: usize, positions: impl Iterator<Item = Position>) -> Vec<f32> {
+    positions.flat_map(|p| whole[p.0 as usize * width..][..width].iter().copied()).collect()
 }
 
 pub(crate) fn scale(shape: AttentionShape) -> f32 {
@@ -67,16 +64,15 @@ pub(crate) fn ring(
         let rank_plan = RankPlan::new(&prepared, rank);
         let kernel = Kernel::new(Isa::detect(), 1).unwrap();
         let backend = CpuBackend::new(kernel, shape, scale(shape));
-        let arrangement = |heads, layout: &Layout| {
-            Arrangement::token_major(heads, layout.count(rank) as usize, shape.head_dim())
-        };
-        let query_rows = arrangement(shape.query_heads(), plan.query_layout());
-        let data = shard(&whole.q, shape.query_width(), plan.query_layout(), rank);
+        let arrangement =
+            |heads, tokens: u64| Arrangement::token_major(heads, tokens as usize, shape.head_dim());
+        let query_rows = arrangement(shape.query_heads(), plan.query_count(rank));
+        let data = rows(&whole.q, shape.query_width(), plan.query_positions(rank));
         let mut out = vec![f32::NAN; data.len()];
         let queries = SharedRows::whole(Elements::F32(data), query_rows);
         let part = |x| {
-            let data = shard(x, shape.key_width(), plan.key_layout(), rank);
-            let key_rows = arrangement(shape.key_heads(), plan.key_layout());
+            let data = rows(x, shape.key_width(), plan.key_layout().positions(rank));
+            let key_rows = arrangement(shape.key_heads(), plan.key_layout().count(rank));
             SharedRows::whole(Elements::from_f32(data, problem.kv_dtype), key_rows)
         };
         let block = CpuBlock::new(part(&whole.k), part(&whole.v));
@@ -95,19 +91,27 @@ pub(crate) fn ring(
         queries: total,
     };
     for (rank, (attention, measured)) in (0..).map(Rank).zip(results) {
-        let rows = plan.query_layout().count(rank) as usize;
-        for (slot, position) in plan.query_layout().positions(rank).enumerate() {
+        let rows = plan.query_count(rank) as usize;
+        for (slot, position) in plan.query_positions(rank).enumerate() {
             let at = position.0 as usize;
-            gathered.out[at * width..][..width]
-                .copy_from_slice(&attention.out[slot * width..][..width]);
-            for head in 0..heads {
-                let NaturalLog(lse) = attention.lse[head * rows + slot];
-                gathered.lse[head * total + at] = lse;
+            let out = attention.out[slot * width..][..width].iter();
+            write_once(&mut gathered.out[at * width..][..width], out.copied());
+            let lse = (0..heads).map(|head| attention.lse[head * rows + slot].0);
+            for (head, lse) in lse.enumerate() {
+                write_once(&mut gathered.lse[head * total + at..][..1], std::iter::once(lse));
             }
         }
         gathered.measured.push(measured);
     }
     Ok(gathered)
+}
+
+/// Writes values that nobody has written, or finds there the same bits.
+fn write_once(to: &mut [f32], values: impl Iterator<Item = f32>) {
+    for (to, value) in to.iter_mut().zip(values) {
+        assert!(to.is_nan() || to.to_bits() == value.to_bits(), "ranks differ: {to} and {value}");
+        *to = value;
+    }
 }
 
 /// What each query sees, as slots of the whole sequence.

@@ -1,0 +1,98 @@
+//! Few new queries over a sharded cache: tree, gather and ring against dense attention in f64.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use ringattn_core::{AttentionShape, DType, Interval, Mask, Position, QueryIntervals, Rank};
+use ringattn_engine::NonFinite;
+use ringattn_plan::{Layout, LayoutKind, Plan, Problem, Schedule, tree_rounds};
+use support::{Whole, assert_close, dense, ring};
+
+const SHAPE: (usize, usize, usize) = (6, 2, 16);
+
+/// The last `queries` tokens over all `keys`; with a window, over the last few before each.
+fn problem(queries: u64, keys: u64, window: u64) -> Problem {
+    let shape = AttentionShape::new(SHAPE.0, SHAPE.1, SHAPE.2).unwrap();
+    let sees = |query: u64| {
+        let end = keys - queries + query + 1;
+        Interval::new(Position(end.saturating_sub(window)), Position(end))
+    };
+    let mask = Mask::Intervals(QueryIntervals::new((0..queries).map(sees).collect::<Vec<_>>()));
+    Problem { shape, queries, keys, mask, kv_dtype: DType::F32 }
+}
+
+fn plan(problem: &Problem, schedule: Schedule, keys: Layout) -> Plan {
+    match schedule {
+        Schedule::Tree => Plan::with_replicated_queries(problem.clone(), keys, schedule),
+        Schedule::RingPassKv | Schedule::Gather => {
+            let queries =
+                Layout::new(LayoutKind::Striped, None, problem.queries, keys.world_size()).unwrap();
+            Plan::with_layouts(problem.clone(), queries, keys, schedule)
+        }
+    }
+    .unwrap()
+}
+
+#[test]
+fn every_schedule_agrees_with_dense_attention() {
+    const ALL: u64 = u64::MAX;
+    for (queries, keys, window) in [
+        (1, 1, ALL),
+        (1, 3, ALL),
+        (1, 70, ALL),
+        (1, 70, 9),
+        (5, 64, ALL),
+        (7, 40, 3),
+        (11, 30, ALL),
+    ] {
+        let problem = problem(queries, keys, window);
+        let whole = Whole::random(problem.shape, queries, keys, keys * 13 + queries);
+        for p in (1..=9).chain([12, 17]) {
+            for kind in [LayoutKind::Contiguous, LayoutKind::Striped, LayoutKind::Zigzag] {
+                for schedule in [Schedule::Tree, Schedule::Gather, Schedule::RingPassKv] {
+                    let layout = Layout::new(kind, None, keys, p).unwrap();
+                    let plan = plan(&problem, schedule, layout);
+                    // Ranks that hold the same queries must have the same bits; `ring` sees to it.
+                    let actual = ring(&plan, &whole, NonFinite::Refuse).unwrap();
+                    assert_close(&actual, &dense(&plan, &whole), &plan);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_tree_moves_states_and_nothing_else() {
+    for p in 2..=9_u32 {
+        let problem = problem(3, 50, u64::MAX);
+        let whole = Whole::random(problem.shape, 3, 50, 7);
+        let layout = Layout::new(LayoutKind::Striped, None, 50, p).unwrap();
+        let plan = plan(&problem, Schedule::Tree, layout);
+        let measured = ring(&plan, &whole, NonFinite::Refuse).unwrap().measured;
+        let state = 3 * (SHAPE.0 * (SHAPE.2 + 2) * 4) as u64;
+        for (rank, counts) in (0..).map(Rank).zip(measured.iter().map(|m| m.counts)) {
+            assert_eq!(counts.received_kv_bytes, 0);
+            assert_eq!(counts.received_bytes, counts.hops * state);
+            let butterfly = p.ilog2();
+            let beyond = 1 << butterfly;
+            let takes_in = u64::from(rank.0 + beyond < p);
+            let expected = if rank.0 >= beyond { 1 } else { u64::from(butterfly) + takes_in };
+            assert_eq!(counts.hops, expected, "p = {p} rank {rank}");
+        }
+        let rounds = if p.is_power_of_two() { p.ilog2() } else { p.ilog2() + 2 };
+        assert_eq!(tree_rounds(p), rounds);
+    }
+}
+
+#[test]
+fn inputs_that_are_not_finite_are_found_unless_they_were_checked() {
+    let problem = problem(1, 20, u64::MAX);
+    let mut whole = Whole::random(problem.shape, 1, 20, 3);
+    whole.k[7 * SHAPE.1 * SHAPE.2] = f32::NAN;
+    let layout = Layout::new(LayoutKind::Striped, None, 20, 3).unwrap();
+    let plan = plan(&problem, Schedule::Tree, layout);
+    let error = |what| ring(&plan, &whole, what).unwrap_err().to_string();
+    assert!(error(NonFinite::Refuse).contains("k holds a NaN"), "{}", error(NonFinite::Refuse));
+    assert!(error(NonFinite::CheckedInputs).contains("overflows"));
+}

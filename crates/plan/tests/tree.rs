@@ -1,0 +1,207 @@
+//! Tree decoding and its two rivals, for every small world: proofs, rounds, bytes.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use expect_test::expect as snapshot;
+use ringattn_core::{AttentionShape, DType, Interval, Mask, Position, QueryIntervals, Rank};
+use ringattn_plan::{
+    BlockOrder, Layout, LayoutKind, Plan, Problem, Schedule, Segment, check, expect, tree_rounds,
+};
+
+/// `queries` new tokens behind `keys - queries` cached ones, each of which sees all before it or, with
+/// a window, the last few.
+fn problem(queries: u64, keys: u64, window: Option<u64>) -> Problem {
+    let shape = AttentionShape::new(6, 2, 8).unwrap();
+    let sees = |query: u64| {
+        let position = keys - queries + query;
+        let start = window.map_or(0, |window| (position + 1).saturating_sub(window));
+        Interval::new(Position(start), Position(position + 1))
+    };
+    let mask = Mask::Intervals(QueryIntervals::new((0..queries).map(sees).collect::<Vec<_>>()));
+    Problem { shape, queries, keys, mask, kv_dtype: DType::Bf16 }
+}
+
+/// A prompt, then generated tokens in blocks of 4 from the least loaded rank on.
+fn layout(kind: LayoutKind, prompt: u64, keys: u64, p: u32) -> Layout {
+    let mut layout = Layout::new(kind, None, prompt, p).unwrap();
+    let positions = Interval::new(Position(prompt), Position(prompt));
+    let first_rank = layout.least_loaded();
+    let order = BlockOrder::Cyclic;
+    layout.append_open(Segment { positions, block: 4, order, first_rank }).unwrap();
+    for _ in prompt..keys {
+        layout.grow(1).unwrap();
+    }
+    layout
+}
+
+const KINDS: [LayoutKind; 3] = [LayoutKind::Contiguous, LayoutKind::Striped, LayoutKind::Zigzag];
+
+#[test]
+fn every_small_tree_is_proved() {
+    for p in 1..=17 {
+        for kind in KINDS {
+            for (queries, keys, window) in [
+                (1, 1, None),
+                (1, 2, None),
+                (1, 5, None),
+                (1, 40, None),
+                (1, 40, Some(6)),
+                (3, 19, None),
+                (5, 33, Some(9)),
+            ] {
+                let layout = layout(kind, keys / 2, keys, p);
+                let problem = problem(queries, keys, window);
+                let plan = Plan::with_replicated_queries(problem, layout, Schedule::Tree).unwrap();
+                let proof = check(&plan).unwrap_or_else(|e| panic!("{e}\n{plan}"));
+                let (prepared, heads) = (plan.prepare(), 6);
+                for (rank, proved) in (0..).map(Rank).zip(&proof.ranks) {
+                    let expected = expect(&prepared, rank);
+                    assert_eq!(proved.received_kv_bytes, 0);
+                    assert_eq!(proved.sent_bytes, expected.sent_bytes, "{plan}");
+                    assert_eq!(proved.received_bytes, expected.received_bytes, "{plan}");
+                    assert_eq!(proved.hops, expected.hops, "{plan}");
+                    // Hq (d + 2) f32 per query and message.
+                    assert_eq!(proved.received_bytes, proved.hops * queries * heads * 10 * 4);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn rounds_follow_the_formula() {
+    let formula = [0, 1, 3, 2, 4, 4, 4, 3, 5, 5, 5, 5, 5, 5, 5, 4, 6];
+    for (p, expected) in (1..).zip(formula) {
+        assert_eq!(tree_rounds(p), expected, "p = {p}");
+        let layout = Layout::new(LayoutKind::Striped, None, 64, p).unwrap();
+        let problem = problem(1, 64, None);
+        let plan = Plan::with_replicated_queries(problem, layout, Schedule::Tree).unwrap();
+        // Counted: steps in which anybody sends, and the messages of the busiest rank.
+        let steps: Vec<Vec<_>> =
+            (0..p).map(|rank| plan.prepare().steps(Rank(rank)).collect()).collect();
+        let used = |index: usize| steps.iter().any(|steps: &Vec<_>| steps[index].send.is_some());
+        let rounds = (0..steps[0].len()).filter(|&index| used(index)).count();
+        assert_eq!(rounds as u32, expected, "p = {p}");
+        let sent =
+            |steps: &Vec<ringattn_plan::Step>| steps.iter().filter(|s| s.send.is_some()).count();
+        let busiest = steps.iter().map(sent).max().unwrap() as u32;
+        assert_eq!(busiest, p.ilog2() + u32::from(!p.is_power_of_two()), "p = {p}");
+    }
+}
+
+#[test]
+fn the_rivals_are_proved_and_move_the_whole_cache() {
+    for p in 1..=17 {
+        for kind in KINDS {
+            for schedule in [Schedule::RingPassKv, Schedule::Gather] {
+                let keys = layout(kind, 40, 50, p);
+                let queries = Layout::new(LayoutKind::Striped, None, 1, p).unwrap();
+                let plan =
+                    Plan::with_layouts(problem(1, 50, None), queries, keys, schedule).unwrap();
+                let proof = check(&plan).unwrap_or_else(|e| panic!("{e}\n{plan}"));
+                let prepared = plan.prepare();
+                for (rank, proved) in (0..).map(Rank).zip(&proof.ranks) {
+                    let expected = expect(&prepared, rank);
+                    assert_eq!(proved.sent_bytes, expected.sent_bytes, "{plan}");
+                    assert_eq!(proved.received_bytes, expected.received_bytes, "{plan}");
+                    assert_eq!(proved.peak_kv_bytes, expected.peak_kv_bytes, "{plan}");
+                    assert!(proved.peak_blocks <= 3, "{plan}");
+                }
+                let own = plan.block_bytes(ringattn_plan::BlockId(Rank(0)));
+                assert_eq!(proof.ranks[0].received_kv_bytes, plan.problem().kv_bytes() - own);
+            }
+        }
+    }
+}
+
+#[test]
+fn gather_serves_sharded_queries_too() {
+    for (len, p) in [(0, 3), (2, 5), (17, 4), (23, 7)] {
+        for kind in KINDS {
+            for mask in [Mask::Full, Mask::Causal] {
+                let shape = AttentionShape::new(2, 1, 4).unwrap();
+                let problem =
+                    Problem { shape, queries: len, keys: len, mask, kv_dtype: DType::F32 };
+                let layout = Layout::new(kind, None, len, p).unwrap();
+                let plan = Plan::new(problem, layout, Schedule::Gather).unwrap();
+                check(&plan).unwrap_or_else(|e| panic!("{e}\n{plan}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_growing_layout_moves_nothing_and_spreads() {
+    for p in 1..=9 {
+        for kind in KINDS {
+            let grown = layout(kind, 21, 21 + 4 * u64::from(p), p);
+            for len in 21..grown.len() {
+                let shorter = layout(kind, 21, len, p);
+                for position in (0..len).map(Position) {
+                    assert_eq!(shorter.owner(position), grown.owner(position));
+                }
+            }
+            let before = Layout::new(kind, None, 21, p).unwrap();
+            for rank in grown.ranks() {
+                assert_eq!(grown.count(rank), before.count(rank) + 4);
+            }
+            let first = grown.owner(Position(21)).unwrap().0;
+            assert!(before.ranks().all(|rank| before.count(first) <= before.count(rank)));
+        }
+    }
+}
+
+#[test]
+fn pictures() {
+    let picture = |p, schedule: Schedule, expected: expect_test::Expect| {
+        let keys = Layout::new(LayoutKind::Striped, None, 12, p).unwrap();
+        let plan = match schedule {
+            Schedule::Tree => {
+                Plan::with_replicated_queries(problem(1, 12, None), keys, schedule).unwrap()
+            }
+            _ => {
+                let queries = Layout::new(LayoutKind::Striped, None, 1, p).unwrap();
+                Plan::with_layouts(problem(1, 12, None), queries, keys, schedule).unwrap()
+            }
+        };
+        expected.assert_eq(&plan.to_string());
+    };
+    picture(
+        4,
+        Schedule::Tree,
+        snapshot![[r#"
+        tree, striped in blocks of 1, 1 queries over 12 keys on 4 ranks, mask intervals(1)
+        rank |   0   1   2
+           0 |   0  =1  =2
+           1 |   1  =0  =3
+           2 |   2  =3  =0
+           3 |   3  =2  =1
+    "#]],
+    );
+    picture(
+        6,
+        Schedule::Tree,
+        snapshot![[r#"
+        tree, striped in blocks of 1, 1 queries over 12 keys on 6 ranks, mask intervals(1)
+        rank |   0   1   2   3   4
+           0 |   0  <4  =1  =2  >4
+           1 |   1  <5  =0  =3  >5
+           2 |   2   .  =3  =0   .
+           3 |   3   .  =2  =1   .
+           4 |   4  >0   .   .  <0
+           5 |   5  >1   .   .  <1
+    "#]],
+    );
+    picture(
+        4,
+        Schedule::Gather,
+        snapshot![[r#"
+        gather, striped in blocks of 1, 1 queries over 12 keys on 4 ranks, mask intervals(1)
+        rank |   0   1   2   3
+           0 |   0   3   2   1
+           1 |   .   . (1)   .
+           2 |   . (2)   .   .
+           3 | (3)   .   .   .
+    "#]],
+    );
+}
