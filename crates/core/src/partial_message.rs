@@ -1,6 +1,6 @@
 //! Partial states on their way from rank to rank: `m`, `z`, `y` as f32, in this order.
 
-use crate::{AttentionShape, Log2, Message, MessageError, Partial};
+use crate::{AttentionShape, Log2, Message, MessageError, Partial, Payload};
 
 impl Message for Partial {
     const KIND: &'static str = "partial state";
@@ -17,15 +17,15 @@ impl Message for Partial {
             .to_vec()
     }
 
-    fn to_bytes(&self) -> Vec<u8> {
+    fn payload(&self) -> Payload {
         let mut bytes = Vec::with_capacity(self.byte_len() as usize);
         self.m.iter().for_each(|m| bytes.extend_from_slice(&m.0.to_ne_bytes()));
         bytes.extend_from_slice(bytemuck::cast_slice(&self.z));
         bytes.extend_from_slice(bytemuck::cast_slice(&self.y));
-        bytes
+        bytes.into()
     }
 
-    fn from_bytes(header: &[u64], payload: &[u8]) -> Result<Self, MessageError> {
+    fn from_payload(header: &[u64], payload: Vec<u8>) -> Result<Self, MessageError> {
         let kind = Self::KIND;
         let &[rows, query_heads, key_heads, head_dim] = header else {
             return Err(MessageError::Header { kind, expected: 4, actual: header.len() });
@@ -69,22 +69,22 @@ mod tests {
             [state(), Partial::identity(shape, 1).unwrap(), Partial::identity(shape, 0).unwrap()]
         {
             assert_eq!(sent.byte_len(), sent.rows() as u64 * 4 * 5 * 4);
-            let payload = sent.to_bytes();
+            let payload = sent.payload().to_vec();
             assert_eq!(payload.len() as u64, sent.byte_len());
-            assert_eq!(Partial::from_bytes(&sent.header(), &payload).unwrap(), sent);
+            assert_eq!(Partial::from_payload(&sent.header(), payload).unwrap(), sent);
         }
     }
 
     #[test]
     fn damaged_messages_are_refused() {
-        let (header, payload) = (state().header(), state().to_bytes());
+        let (header, payload) = (state().header(), state().payload().to_vec());
         for (header, payload, expected) in [
             (&header[..3], &payload[..], "header of 3 fields, expected 4"),
             (&header, &payload[1..], "payload of 159 bytes, header announces 160"),
             (&[2, 5, 2, 3], &payload, "unknown number of heads 5"),
             (&[1 << 62, 4, 2, 3], &payload, "header announces 18446744073709551615"),
         ] {
-            let error = Partial::from_bytes(header, payload).unwrap_err().to_string();
+            let error = Partial::from_payload(header, payload.to_vec()).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
     }

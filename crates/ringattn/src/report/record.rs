@@ -22,7 +22,7 @@ pub(crate) struct RankRecord {
 }
 
 /// Words of a record.
-pub(crate) const WORDS: usize = 19;
+pub(crate) const WORDS: usize = 21;
 
 impl RankRecord {
     /// The record of the calling rank, whose work is done.
@@ -38,17 +38,25 @@ impl RankRecord {
     pub(crate) fn words(&self) -> [u64; WORDS] {
         let counts = |counts: &Expectation| {
             let Expectation { resident_kv_bytes, peak_kv_bytes, sent_bytes, .. } = *counts;
-            let Expectation { received_bytes, hops, pairs, .. } = *counts;
-            [resident_kv_bytes, peak_kv_bytes, sent_bytes, received_bytes, hops, pairs]
+            let Expectation { received_bytes, received_kv_bytes, hops, pairs, .. } = *counts;
+            [
+                resident_kv_bytes,
+                peak_kv_bytes,
+                sent_bytes,
+                received_bytes,
+                received_kv_bytes,
+                hops,
+                pairs,
+            ]
         };
         let Measured { compute, transfer, transfer_wait, peer_wait, .. } = self.measured;
         let times = [compute, transfer, transfer_wait, peer_wait, self.dense, self.checksum];
         let times = times.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         let mut words = [0; WORDS];
-        words[..6].copy_from_slice(&counts(&self.measured.counts));
-        words[6..12].copy_from_slice(&counts(&self.expected));
-        words[12..18].copy_from_slice(&times);
-        words[18] = self.peak_rss_bytes.unwrap_or(0);
+        words[..7].copy_from_slice(&counts(&self.measured.counts));
+        words[7..14].copy_from_slice(&counts(&self.expected));
+        words[14..20].copy_from_slice(&times);
+        words[20] = self.peak_rss_bytes.unwrap_or(0);
         words
     }
 
@@ -58,22 +66,23 @@ impl RankRecord {
             peak_kv_bytes: words[first + 1],
             sent_bytes: words[first + 2],
             received_bytes: words[first + 3],
-            hops: words[first + 4],
-            pairs: words[first + 5],
+            received_kv_bytes: words[first + 4],
+            hops: words[first + 5],
+            pairs: words[first + 6],
         };
         let time = |index: usize| Duration::from_nanos(words[index]);
         Self {
             measured: Measured {
                 counts: counts(0),
-                compute: time(12),
-                transfer: time(13),
-                transfer_wait: time(14),
-                peer_wait: time(15),
+                compute: time(14),
+                transfer: time(15),
+                transfer_wait: time(16),
+                peer_wait: time(17),
             },
-            expected: counts(6),
-            dense: time(16),
-            checksum: time(17),
-            peak_rss_bytes: Some(words[18]).filter(|&bytes| bytes > 0),
+            expected: counts(7),
+            dense: time(18),
+            checksum: time(19),
+            peak_rss_bytes: Some(words[20]).filter(|&bytes| bytes > 0),
         }
     }
 }
@@ -88,6 +97,6 @@ mod tests {
         let record = RankRecord::from_words(&words);
         assert_eq!(record.words(), words);
         assert_eq!(RankRecord::from_words(&RankRecord::default().words()), RankRecord::default());
-        assert_eq!((record.expected.pairs, record.measured.peer_wait.as_nanos()), (12, 16));
+        assert_eq!((record.expected.pairs, record.measured.peer_wait.as_nanos()), (14, 18));
     }
 }
