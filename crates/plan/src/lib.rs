@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod cost;
 mod expect;
 mod grid;
 mod layout;
@@ -19,6 +20,11 @@ mod timeline;
 mod visibility;
 
 pub use check::{CheckError, Proof, RankProof, check, check_steps};
+pub use cost::{
+    Cost, CostError, LongestContext, MAX_ENUMERATED_RANKS, MAX_ENUMERATED_ROWS, MAX_PRICED_RANKS,
+    MAX_PRICED_TOKENS, Machine, MachineError, RankCost, SmallestBlock, StepCost, Timing,
+    longest_context, price, smallest_block, working_bytes_per_token,
+};
 pub use expect::{Expectation, expect};
 pub use layout::{Layout, LayoutError, LayoutKind, Run};
 pub use plan::{Plan, PlanError, Prepared, Schedule};
