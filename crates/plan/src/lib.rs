@@ -15,6 +15,7 @@ mod plan;
 mod problem;
 mod ring;
 mod segment;
+mod simulate;
 mod step;
 mod timeline;
 mod visibility;
@@ -30,8 +31,9 @@ pub use layout::{Layout, LayoutError, LayoutKind, Run};
 pub use plan::{Plan, PlanError, Prepared, Schedule};
 pub use problem::{Problem, ProblemError};
 pub use segment::{BlockOrder, Segment};
+pub use simulate::{Conditions, SimulationError, Spike, simulate, simulate_into};
 pub use step::{BlockId, Step, Transfer};
 pub use timeline::{
-    Activity, Nanos, Payload, RankTotals, Span, Timeline, TimelineError, Track, Transmission,
-    WaitCause, WaitEdge,
+    Activity, Nanos, Payload, RankTotals, Span, Summary, Timeline, TimelineError, Track,
+    Transmission, WaitCause, WaitEdge,
 };

@@ -27,10 +27,13 @@ impl Plan {
 
     /// Whether any query of the rank sees anything in the block.
     pub fn sees(&self, rank: Rank, block: BlockId) -> bool {
-        let hull = self.problem().mask.hull(self.query_layout().span(rank));
-        if self.key_layout().slots(block.0, hull).is_empty() {
-            return false;
-        }
-        self.intervals(rank, block).any(|interval| !interval.is_empty())
+        let mask = &self.problem().mask;
+        let holds = |keys| !self.key_layout().slots(block.0, keys).is_empty();
+        // What a whole shard or run does not see, none of its queries does.
+        holds(mask.hull(self.query_layout().span(rank)))
+            && self.query_layout().runs(rank).any(|run| {
+                holds(mask.hull(run.positions))
+                    && run.positions.iter().any(|query| holds(mask.visible(query)))
+            })
     }
 }

@@ -2,10 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use ringattn_core::{AttentionShape, DType, Documents, Mask, Window};
+use ringattn_core::{AttentionShape, DType, Mask, Window};
 use ringattn_plan::{
-    Cost, CostError, Layout, LayoutKind, MAX_PRICED_RANKS, Plan, Problem, RankCost, Schedule,
-    StepCost, expect, price,
+    Cost, Layout, LayoutKind, Plan, Problem, RankCost, Schedule, StepCost, expect, price,
 };
 
 const LAYOUTS: [(LayoutKind, Option<u64>); 7] = [

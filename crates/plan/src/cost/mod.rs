@@ -22,8 +22,9 @@ pub use sizing::{
 pub use time::{Machine, MachineError, Timing};
 
 use crate::plan::{Plan, Schedule};
+use crate::step::BlockId;
 use band::Band;
-use ringattn_core::AttentionShape;
+use ringattn_core::{AttentionShape, Rank};
 use shards::Shards;
 use thiserror::Error;
 use traffic::Journey;
@@ -182,6 +183,17 @@ fn price_ring(plan: &Plan) -> Result<Cost, CostError> {
         .map(|(pairs, hop_bytes)| StepCost { pairs, hop_bytes })
         .collect();
     Ok(Cost { shape: plan.problem().shape, ranks, steps })
+}
+
+/// Counts the pairs of a rank with a block, in constant time where there is a closed form.
+pub(crate) fn pair_counter(plan: &Plan) -> impl Fn(Rank, BlockId) -> u128 + '_ {
+    let same = plan.query_layout() == plan.key_layout();
+    let band = Band::of(&plan.problem().mask).filter(|_| same);
+    let shards = band.and_then(|band| Shards::new(plan.key_layout(), band));
+    move |rank, block| match &shards {
+        Some(shards) => shards.pairs(rank.0.into(), block.0.0.into()),
+        None => plan.pairs(rank, block).into(),
+    }
 }
 
 impl Cost {
