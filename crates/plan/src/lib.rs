@@ -22,9 +22,10 @@ mod visibility;
 
 pub use check::{CheckError, Proof, RankProof, check, check_steps};
 pub use cost::{
-    Cost, CostError, LongestContext, MAX_ENUMERATED_RANKS, MAX_ENUMERATED_ROWS, MAX_PRICED_RANKS,
-    MAX_PRICED_TOKENS, Machine, MachineError, RankCost, SmallestBlock, StepCost, Timing,
-    longest_context, price, smallest_block, working_bytes_per_token,
+    Candidate, Cost, CostError, LongestContext, MACHINES, MAX_ENUMERATED_RANKS,
+    MAX_ENUMERATED_ROWS, MAX_PRICED_RANKS, MAX_PRICED_TOKENS, Machine, MachineError, NamedMachine,
+    RankCost, Reason, Recommendation, SmallestBlock, StepCost, Timing, longest_context, price,
+    recommend, smallest_block, working_bytes_per_token,
 };
 pub use expect::{Expectation, expect};
 pub use layout::{Layout, LayoutError, LayoutKind, Run};

@@ -2,10 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use ringattn_core::{AttentionShape, DType, Mask, Window};
+mod support;
+
+use ringattn_core::{AttentionShape, DType, Documents, Mask, Rank};
 use ringattn_plan::{
-    Cost, Layout, LayoutKind, Plan, Problem, RankCost, Schedule, StepCost, expect, price,
+    BlockOrder, CostError, Layout, LayoutKind, MAX_ENUMERATED_RANKS, MAX_PRICED_RANKS,
+    MAX_PRICED_TOKENS, Plan, Problem, Schedule, Segment, price,
 };
+use support::{KINDS, enumerated, plan, window};
 
 const LAYOUTS: [(LayoutKind, Option<u64>); 7] = [
     (LayoutKind::Contiguous, None),
@@ -17,10 +21,6 @@ const LAYOUTS: [(LayoutKind, Option<u64>); 7] = [
     (LayoutKind::Zigzag, Some(3)),
 ];
 
-fn window(left: i64, right: i64) -> Mask {
-    Mask::Window(Window { left, right })
-}
-
 fn masks(len: i64) -> Vec<Mask> {
     let sizes = [0, 1, 3, len / 3, len / 2, len - 1, len + 5];
     let mut masks = vec![Mask::Full, Mask::Causal, window(i64::MAX, i64::MAX), window(0, i64::MAX)];
@@ -31,40 +31,6 @@ fn masks(len: i64) -> Vec<Mask> {
     masks.extend(sizes.iter().map(|&size| window(size + 2, -size)));
     masks.extend([window(-3, 1), window(-2 * len, 3 * len), window(3 * len, -2 * len)]);
     masks
-}
-
-fn plan((kind, block): (LayoutKind, Option<u64>), len: u64, p: u32, mask: Mask) -> Plan {
-    let shape = AttentionShape::new(4, 2, 8).unwrap();
-    let problem = Problem { shape, queries: len, keys: len, mask, kv_dtype: DType::Bf16 };
-    Plan::new(problem, Layout::new(kind, block, len, p).unwrap(), Schedule::RingPassKv).unwrap()
-}
-
-/// The price by the plan's steps.
-fn enumerated(plan: &Plan) -> Cost {
-    let prepared = plan.prepare();
-    let ranks: Vec<_> = plan.key_layout().ranks().collect();
-    let mut steps = vec![StepCost::default(); ranks.len()];
-    let cost = ranks.into_iter().map(|rank| {
-        for step in prepared.steps(rank) {
-            let most = &mut steps[step.index as usize];
-            let pairs = step.attend.map_or(0, |block| plan.pairs(rank, block));
-            most.pairs = most.pairs.max(u128::from(pairs));
-            let bytes = step.send.map_or(0, |transfer| plan.block_bytes(transfer.block));
-            most.hop_bytes = most.hop_bytes.max(bytes);
-        }
-        let counts = expect(&prepared, rank);
-        RankCost {
-            queries: plan.query_layout().count(rank),
-            pairs: u128::from(counts.pairs),
-            resident_kv_bytes: counts.resident_kv_bytes,
-            peak_kv_bytes: counts.peak_kv_bytes,
-            sent_bytes: counts.sent_bytes,
-            received_bytes: counts.received_bytes,
-            hops: counts.hops,
-        }
-    });
-    let ranks = cost.collect();
-    Cost { shape: plan.problem().shape, ranks, steps }
 }
 
 fn compare(lens: &[u64], p: u32) {
@@ -92,4 +58,70 @@ fn ragged_lengths_of_every_remainder() {
     for p in [2, 3, 5, 7] {
         compare(&lens, p);
     }
+}
+
+/// `L = 2^40` over 65,536 ranks against the closed forms of the balance table, `n = L / p`.
+#[test]
+fn the_largest_sizes_are_priced_exactly() {
+    let (len, p) = (1_u64 << 40, 1_u32 << 16);
+    let (n, ranks) = (u128::from(len / u64::from(p)), u128::from(p));
+    let all = ranks * n * (ranks * n + 1) / 2;
+    let triangle = n * (n + 1) / 2;
+    let makespans = [triangle + (ranks - 1) * n * n, ranks * triangle, n * (ranks * n + 1) / 2];
+    for (kind, makespan) in KINDS.into_iter().zip(makespans) {
+        let cost = price(&plan((kind, None), len, p, Mask::Causal)).unwrap();
+        assert_eq!((cost.pairs(), cost.makespan_pairs()), (all, makespan), "{kind}");
+        let last = cost.ranks.last().unwrap();
+        let block = 64 * (len / u64::from(p));
+        assert_eq!((last.hops, last.received_bytes), (65_535, 65_535 * block));
+        assert_eq!((last.resident_kv_bytes, last.peak_kv_bytes), (block, 3 * block));
+    }
+}
+
+#[test]
+fn what_has_no_closed_form_is_enumerated_or_refused() {
+    let documents = |end| Mask::Documents(Documents::new(&[3, 20, end]).unwrap());
+    for kind in KINDS {
+        let small = plan((kind, None), 50, 4, Mask::Causal.and(documents(41)));
+        assert_eq!(price(&small).unwrap(), enumerated(&small));
+        let refused = plan((kind, None), 1 << 30, 8, documents(41));
+        assert!(matches!(price(&refused), Err(CostError::NoClosedForm { ranks: 8, .. })));
+    }
+    // A window over a reflected layout: only the steps have none.
+    let many = MAX_ENUMERATED_RANKS + 1;
+    let reflected = plan((LayoutKind::Zigzag, None), 1 << 20, many, window(1000, 0));
+    assert!(matches!(price(&reflected), Err(CostError::NoClosedForm { .. })));
+    let cyclic = plan((LayoutKind::Striped, None), 1 << 20, many, window(1000, 0));
+    assert!(price(&cyclic).is_ok());
+}
+
+#[test]
+fn what_cannot_be_counted_is_refused() {
+    let large = plan((LayoutKind::Striped, None), MAX_PRICED_TOKENS + 1, 2, Mask::Full);
+    assert!(matches!(price(&large), Err(CostError::TooLarge { what: "the number of tokens", .. })));
+    let many = plan((LayoutKind::Striped, None), 8, MAX_PRICED_RANKS + 1, Mask::Full);
+    assert!(matches!(price(&many), Err(CostError::TooLarge { what: "the number of ranks", .. })));
+    let shape = AttentionShape::new(1 << 10, 1 << 10, 1 << 8).unwrap();
+    let (queries, keys) = (1 << 40, 1 << 40);
+    let problem = Problem { shape, queries, keys, mask: Mask::Full, kv_dtype: DType::F32 };
+    let layout = Layout::new(LayoutKind::Striped, None, keys, 1 << 16).unwrap();
+    let heavy = Plan::new(problem, layout, Schedule::RingPassKv).unwrap();
+    assert!(matches!(price(&heavy), Err(CostError::Traffic { .. })));
+}
+
+#[test]
+fn grown_layouts_are_enumerated_and_uneven_ones_refused() {
+    let shape = AttentionShape::new(4, 2, 8).unwrap();
+    let problem =
+        |queries| Problem { shape, queries, keys: 30, mask: Mask::Causal, kv_dtype: DType::Bf16 };
+    let mut grown = Layout::new(LayoutKind::Zigzag, None, 20, 3).unwrap();
+    let positions =
+        ringattn_core::Interval::new(ringattn_core::Position(20), ringattn_core::Position(30));
+    let (block, order, first_rank) = (2, BlockOrder::Cyclic, Rank(1));
+    grown.append(Segment { positions, block, order, first_rank }).unwrap();
+    let plan = Plan::new(problem(30), grown.clone(), Schedule::RingPassKv).unwrap();
+    assert_eq!(price(&plan).unwrap(), enumerated(&plan));
+    let one = Layout::new(LayoutKind::Striped, None, 1, 3).unwrap();
+    let decode = Plan::with_layouts(problem(1), one, grown, Schedule::RingPassKv).unwrap();
+    assert!(matches!(price(&decode), Err(CostError::Layouts { .. })));
 }

@@ -9,13 +9,17 @@
 
 mod band;
 mod enumerate;
+mod machines;
 mod progression;
+mod recommend;
 mod shards;
 mod sizing;
 mod steps;
 mod time;
 mod traffic;
 
+pub use machines::{MACHINES, NamedMachine};
+pub use recommend::{Candidate, Reason, Recommendation, recommend};
 pub use sizing::{
     LongestContext, SmallestBlock, longest_context, smallest_block, working_bytes_per_token,
 };
