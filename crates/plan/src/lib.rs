@@ -2,13 +2,16 @@
 //!
 //! A [`Problem`] says what is to be computed, a [`Layout`] which rank owns which position, a [`Plan`]
 //! adds the schedule. The same value is executed by the engine, proved by [`check`], counted by
-//! [`expect`], printed by `Display`. No tensor, no clock, no transport, no thread.
+//! [`expect()`], priced by [`price`], run in computed time by [`simulate()`], printed by `Display`. A
+//! [`Timeline`] holds what the ranks of a run did when, whether simulated or measured. No tensor, no
+//! clock, no transport, no thread.
 
 #![forbid(unsafe_code)]
 
 mod check;
 mod cost;
 mod expect;
+mod experiment;
 mod grid;
 mod layout;
 mod plan;
@@ -28,6 +31,7 @@ pub use cost::{
     recommend, smallest_block, working_bytes_per_token,
 };
 pub use expect::{Expectation, expect};
+pub use experiment::{SpikeResponse, finish, spike_response};
 pub use layout::{Layout, LayoutError, LayoutKind, Run};
 pub use plan::{Plan, PlanError, Prepared, Schedule};
 pub use problem::{Problem, ProblemError};

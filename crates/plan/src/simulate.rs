@@ -41,7 +41,7 @@ pub struct Conditions {
 pub struct Spike {
     /// Who sends it.
     pub rank: Rank,
-    /// In which step.
+    /// In which step of its receiver.
     pub step: u32,
     /// By how many seconds.
     pub seconds: f64,

@@ -6,6 +6,7 @@ use ringattn_core::{AttentionShape, DType, Mask, Rank, Window};
 use ringattn_plan::{
     Activity, Conditions, Layout, LayoutKind, Machine, Nanos, Plan, Problem, Schedule,
     SimulationError, Spike, Summary, Timing, WaitCause, price, simulate, simulate_into,
+    spike_response,
 };
 
 const KINDS: [LayoutKind; 3] = [LayoutKind::Contiguous, LayoutKind::Striped, LayoutKind::Zigzag];
@@ -87,6 +88,29 @@ fn a_spike_and_a_slow_link_are_waited_for() {
     let slow_links = vec![(Rank(1), 20.0)];
     let linked = summary(&plan, &Conditions { slow_links, ..plain });
     assert_eq!(linked.end, Nanos(200 + 200 + 100));
+}
+
+/// What computing does not hide of a spike shows at the end: in zigzag every rank is busy and the
+/// ring closed, so that all of it does but the half block computed meanwhile; a contiguous ring's last
+/// rank computes a whole block meanwhile.
+#[test]
+fn a_spike_adds_what_computing_does_not_hide() {
+    let (n, p) = (16_u64, 8);
+    let conditions = Conditions::of(machine(1.0, 1.0, 0.0));
+    let added = |kind, spike: u64| {
+        let plan = plan(kind, n * u64::from(p), p, Mask::Causal);
+        let response = spike_response(&plan, &conditions, &[spike as f64 * 1e-9]).unwrap();
+        (response[0].added * 1e9).round() as u64
+    };
+    // The hop itself takes n of the time in which it is hidden.
+    let hidden = [n * n - n, n * (n + 1) / 2 - n, n * n / 2 - n];
+    for (kind, hidden) in KINDS.into_iter().zip(hidden) {
+        assert_eq!(added(kind, 0), 0);
+        assert!(added(kind, hidden / 2) <= n, "{kind}");
+        assert_eq!(added(kind, hidden + 1000), 1000, "{kind}");
+    }
+    let alone = plan(LayoutKind::Zigzag, 8, 1, Mask::Causal);
+    assert_eq!(spike_response(&alone, &conditions, &[1.0]).unwrap(), []);
 }
 
 #[test]
