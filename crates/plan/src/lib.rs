@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod closed_form;
 mod cost;
 mod expect;
 mod experiment;

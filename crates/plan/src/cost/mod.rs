@@ -7,12 +7,9 @@
 //! [`MAX_ENUMERATED_RANKS`] and refused beyond. Counts know no machine; [`Machine`] turns them into
 //! seconds.
 
-mod band;
 mod enumerate;
 mod machines;
-mod progression;
 mod recommend;
-mod shards;
 mod sizing;
 mod steps;
 mod time;
@@ -25,18 +22,17 @@ pub use sizing::{
 };
 pub use time::{Machine, MachineError, Timing};
 
+use crate::closed_form::{self, Shards};
 use crate::plan::{Plan, Schedule};
 use crate::step::BlockId;
-use band::Band;
 use ringattn_core::{AttentionShape, Rank};
-use shards::Shards;
 use thiserror::Error;
 use traffic::Journey;
 
 /// The most ranks that are priced.
 pub const MAX_PRICED_RANKS: u32 = 1 << 16;
 /// The longest sequence that is priced.
-pub const MAX_PRICED_TOKENS: u64 = 1 << 48;
+pub const MAX_PRICED_TOKENS: u64 = closed_form::MAX_TOKENS;
 /// The most ranks of a plan whose steps are visited one by one.
 pub const MAX_ENUMERATED_RANKS: u32 = 1024;
 /// The most rows of intervals that an enumeration looks at, tokens times ranks.
@@ -162,8 +158,7 @@ fn check_size(plan: &Plan) -> Result<(), CostError> {
 }
 
 fn price_ring(plan: &Plan) -> Result<Cost, CostError> {
-    let shards = Band::of(&plan.problem().mask)
-        .and_then(|band| Shards::new(plan.key_layout(), band))
+    let shards = Shards::of(plan)
         .filter(|shards| shards.is_translatable() || plan.world_size() <= MAX_ENUMERATED_RANKS);
     let Some(shards) = shards else { return enumerate::price(plan) };
     let per_token = plan.problem().kv_bytes_per_token();
@@ -191,9 +186,7 @@ fn price_ring(plan: &Plan) -> Result<Cost, CostError> {
 
 /// Counts the pairs of a rank with a block, in constant time where there is a closed form.
 pub(crate) fn pair_counter(plan: &Plan) -> impl Fn(Rank, BlockId) -> u128 + '_ {
-    let same = plan.query_layout() == plan.key_layout();
-    let band = Band::of(&plan.problem().mask).filter(|_| same);
-    let shards = band.and_then(|band| Shards::new(plan.key_layout(), band));
+    let shards = Shards::of(plan);
     move |rank, block| match &shards {
         Some(shards) => shards.pairs(rank.0.into(), block.0.0.into()),
         None => plan.pairs(rank, block).into(),

@@ -4,7 +4,7 @@
 //! only where the kind of either shard changes or `j` passes rank 0 ([`Shards::is_translatable`]), so
 //! that a few ranks stand for all. Other layouts are visited rank by rank.
 
-use super::shards::Shards;
+use crate::closed_form::Shards;
 
 /// For each step in order the most pairs of a rank.
 pub(super) fn most_pairs(shards: &Shards, world_size: u32) -> impl Iterator<Item = u128> + '_ {

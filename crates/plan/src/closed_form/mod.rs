@@ -6,14 +6,20 @@
 //! that see something of a run `[s, e)` are those in `[s - right, e + left)`, an interval: hence the
 //! ranks that see it, and the farthest of them around the ring, in constant time.
 
-use super::band::Band;
-use super::progression::{Progression, pairs_below};
-use crate::layout::Layout;
+mod band;
+mod progression;
+
+use crate::plan::Plan;
 use crate::segment::BlockOrder;
+use band::Band;
+use progression::{Progression, pairs_below};
+
+/// The longest sequence for which no sum exceeds 128 bits.
+pub(crate) const MAX_TOKENS: u64 = 1 << 48;
 
 /// A layout of one segment with the mask over it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shards {
+pub(crate) struct Shards {
     len: u64,
     world_size: u64,
     block: u64,
@@ -25,17 +31,18 @@ pub(super) struct Shards {
 type Runs = [Progression; 3];
 
 impl Shards {
-    /// The layout's shards; `None` unless it is one segment that begins at rank 0.
-    pub(super) fn new(layout: &Layout, band: Band) -> Option<Self> {
+    /// The shards of the plan's tokens.
+    ///
+    /// `None` unless queries and keys are the same tokens, in one segment that begins at rank 0, and
+    /// the mask is a band.
+    pub(crate) fn of(plan: &Plan) -> Option<Self> {
+        let layout = plan.key_layout();
         let (len, world_size) = (layout.len(), u64::from(layout.world_size()));
         let [segment] = layout.segments() else { return None };
-        (segment.first_rank.0 == 0).then_some(Self {
-            len,
-            world_size,
-            block: segment.block,
-            order: segment.order,
-            band,
-        })
+        let simple =
+            plan.query_layout() == layout && segment.first_rank.0 == 0 && len <= MAX_TOKENS;
+        let band = Band::of(&plan.problem().mask).filter(|_| simple)?;
+        Some(Self { len, world_size, block: segment.block, order: segment.order, band })
     }
 
     /// Tokens of a cycle in which every rank has one block.
@@ -104,18 +111,18 @@ impl Shards {
     }
 
     /// (query, key) pairs of a rank with a block.
-    pub(super) fn pairs(&self, rank: u64, block: u64) -> u128 {
+    pub(crate) fn pairs(&self, rank: u64, block: u64) -> u128 {
         self.count(&self.runs(rank), &self.runs(block))
     }
 
     /// (query, key) pairs of a rank with all blocks.
-    pub(super) fn pairs_of_rank(&self, rank: u64) -> u128 {
+    pub(crate) fn pairs_of_rank(&self, rank: u64) -> u128 {
         self.count(&self.runs(rank), &self.everything())
     }
 
     /// How many hops the rank's own block makes: the distance to the last rank that sees anything in
     /// it.
-    pub(super) fn reach(&self, owner: u64) -> u64 {
+    pub(crate) fn reach(&self, owner: u64) -> u64 {
         if self.band.is_empty() {
             return 0;
         }
@@ -162,7 +169,7 @@ impl Shards {
 
     /// Ranks at which the shape of a shard changes: shards between two of them, the latter left out,
     /// have runs of the same lengths in the same cycles.
-    pub(super) fn kinds(&self) -> Vec<u64> {
+    pub(crate) fn kinds(&self) -> Vec<u64> {
         let cycles = self.len / self.cycle_len();
         let rest = self.len % self.cycle_len();
         let whole = rest / self.block;
@@ -180,7 +187,7 @@ impl Shards {
 
     /// Whether the pairs of rank and block depend only on the kinds of their shards, on their
     /// distance around the ring and on which of the two comes first.
-    pub(super) fn is_translatable(&self) -> bool {
+    pub(crate) fn is_translatable(&self) -> bool {
         self.order == BlockOrder::Cyclic || self.band.is_triangular(self.len)
     }
 }
