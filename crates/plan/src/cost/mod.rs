@@ -98,6 +98,17 @@ pub enum CostError {
         /// Ranks there are.
         ranks: u32,
     },
+    /// A sum over no attention.
+    #[error("there is no layer to price")]
+    NoLayer,
+    /// Layers that move more than can be counted.
+    #[error("{layers} layers of {bytes} bytes each exceed 2^64 bytes")]
+    Layers {
+        /// Bytes that a rank moves in one.
+        bytes: u64,
+        /// How many there are.
+        layers: u64,
+    },
     /// Queries and keys that lie in different places.
     #[error("queries and keys are laid out differently: {queries} and {keys}")]
     Layouts {
@@ -194,6 +205,31 @@ pub(crate) fn pair_counter(plan: &Plan) -> impl Fn(Rank, BlockId) -> u128 + '_ {
 }
 
 impl Cost {
+    /// The counts of several attentions over the same ranks, one after the other: each with how often
+    /// it is run. Everything is added but the sizes of shards and hops, of which the largest counts.
+    ///
+    /// # Errors
+    /// When bytes exceed 2^64.
+    pub fn sum(costs: &[(u64, &Self)]) -> Result<Self, CostError> {
+        let Some(((_, first), _)) = costs.split_first() else { return Err(CostError::NoLayer) };
+        let (ranks, steps) = (first.ranks.len(), first.steps.len());
+        let mut sum = Self {
+            shape: first.shape,
+            ranks: vec![RankCost::default(); ranks],
+            steps: vec![StepCost::default(); steps],
+        };
+        for &(times, cost) in costs {
+            for (sum, rank) in sum.ranks.iter_mut().zip(&cost.ranks) {
+                sum.add(times, rank)?;
+            }
+            for (sum, step) in sum.steps.iter_mut().zip(&cost.steps) {
+                sum.pairs += u128::from(times) * step.pairs;
+                sum.hop_bytes = sum.hop_bytes.max(step.hop_bytes);
+            }
+        }
+        Ok(sum)
+    }
+
     /// (query, key) pairs of all ranks, per query head.
     pub fn pairs(&self) -> u128 {
         self.ranks.iter().map(|rank| rank.pairs).sum()
@@ -226,6 +262,24 @@ impl Cost {
     /// two operations per element.
     pub fn flops(&self, pairs: u128) -> f64 {
         pairs as f64 * 4.0 * self.shape.query_width() as f64
+    }
+}
+
+impl RankCost {
+    fn add(&mut self, times: u64, other: &Self) -> Result<(), CostError> {
+        self.queries = other.queries;
+        self.pairs += u128::from(times) * other.pairs;
+        self.resident_kv_bytes = self.resident_kv_bytes.max(other.resident_kv_bytes);
+        self.peak_kv_bytes = self.peak_kv_bytes.max(other.peak_kv_bytes);
+        for (sum, bytes) in [
+            (&mut self.sent_bytes, other.sent_bytes),
+            (&mut self.received_bytes, other.received_bytes),
+            (&mut self.hops, other.hops),
+        ] {
+            let added = bytes.checked_mul(times).and_then(|bytes| sum.checked_add(bytes));
+            *sum = added.ok_or(CostError::Layers { bytes, layers: times })?;
+        }
+        Ok(())
     }
 }
 
