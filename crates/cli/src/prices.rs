@@ -165,13 +165,13 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 
-/// Three digits and a decimal prefix.
+/// At most three digits behind the point, and a decimal prefix.
 fn metric(number: f64) -> String {
     let prefixes = [(1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
-    match prefixes.iter().find(|(unit, _)| number >= *unit) {
-        Some((unit, prefix)) => format!("{:.3} {prefix}", number / unit),
-        None => format!("{number:.3} "),
-    }
+    let found = prefixes.into_iter().find(|(unit, _)| number >= *unit);
+    let (unit, prefix) = found.unwrap_or((1.0, ""));
+    let digits = format!("{:.3}", number / unit);
+    format!("{} {prefix}", digits.trim_end_matches('0').trim_end_matches('.'))
 }
 
 /// Bytes with a binary prefix.
