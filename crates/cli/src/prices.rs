@@ -1,6 +1,6 @@
 //! The price of a plan as a person reads it.
 
-use crate::summary::Summary;
+use crate::summary::{Summary, plural};
 use crate::table::aligned;
 use ringattn::predict::{ChartsReport, LayoutReport, PlanReport, SimulationReport, WaitReport};
 
@@ -48,8 +48,10 @@ fn headline(report: &PlanReport) -> Summary {
     summary.line(
         "plan",
         &format!(
-            "{tokens} tokens on {ranks} ranks, {layers} layers, {q_heads}/{kv_heads} heads of \
+            "{tokens} tokens on {ranks} rank{}, {layers} layer{}, {q_heads}/{kv_heads} heads of \
              {head_dim}, {}, {kv_dtype} K,V",
+            plural(u64::from(*ranks)),
+            plural(*layers),
             masks.join(", ")
         ),
     );
@@ -106,6 +108,9 @@ fn conclusions(report: &PlanReport) -> Summary {
         "take",
         &format!("{} in blocks of {}: {}", chosen.layout, chosen.block, chosen.reason),
     );
+    for other in &report.unpriced {
+        summary.line("no price", &format!("{}: {}", other.layout, other.reason));
+    }
     if let Some(block) = &report.smallest_block {
         summary.line(
             "block",

@@ -14,7 +14,7 @@ pub use measure::{Measurement, measure_machine};
 pub use report::{
     ChartsReport, GridReport, LayoutReport, LongestContextReport, MachineReport, MaskReport,
     MemoryReport, ModelReport, PairBalance, PlanReport, RankPlanReport, Recommended,
-    SimulationReport, SmallestBlockReport, SpikePoint, ThroughputPoint, WaitReport,
+    SimulationReport, SmallestBlockReport, SpikePoint, ThroughputPoint, UnpricedReport, WaitReport,
 };
 
 use crate::error::Error;
@@ -22,7 +22,8 @@ use ringattn_core::{AttentionShape, DType, Mask, Window};
 use ringattn_model::{Model, ModelConfig};
 use ringattn_plan::{
     Candidate, Conditions, Cost, CostError, Layout, LayoutKind, MAX_ENUMERATED_RANKS, Machine,
-    Plan, Problem, Schedule, Timeline, Timing, price, recommend, simulate, smallest_block,
+    Plan, Problem, Schedule, SmallestBlock, Timeline, Timing, price, recommend, simulate,
+    smallest_block,
 };
 use std::path::Path;
 use thiserror::Error;
@@ -192,6 +193,35 @@ impl PlanRequest {
         Ok(Priced { kind, plans, groups, cost, timing: Timing::sum(&timings) })
     }
 
+    /// Every layout that has a price, and why the others have none; an error when none has.
+    fn price_all(&self) -> Result<(Vec<Priced>, Vec<UnpricedReport>), Error> {
+        let (mut priced, mut unpriced) = (Vec::new(), Vec::new());
+        for &(kind, block) in &self.layouts {
+            match self.price(kind, block) {
+                Ok(one) => priced.push(one),
+                Err(Error::Predict(PredictError::Cost(error @ CostError::NoClosedForm { .. })))
+                    if self.layouts.len() > 1 =>
+                {
+                    let (layout, reason) = (kind.to_string(), error.to_string());
+                    unpriced.push(UnpricedReport { layout, reason });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((priced, unpriced))
+    }
+
+    /// The smallest shard that hides its transfer, for masks of which every step of balanced ranks
+    /// shows the same share.
+    fn smallest_block(&self) -> Option<SmallestBlock> {
+        let visible = match self.masks.first()?.mask {
+            Mask::Full => 1.0,
+            Mask::Causal => 0.5,
+            _ => return None,
+        };
+        Some(smallest_block(self.shape, self.kv_dtype, visible, &self.machine.machine))
+    }
+
     fn check(&self) -> Result<(), PredictError> {
         self.machine.machine.validate()?;
         let ranks = self.ranks;
@@ -223,23 +253,14 @@ impl PlanRequest {
 /// ranks than it is worked out for.
 pub fn predict(request: &PlanRequest) -> Result<PlanReport, Error> {
     request.check()?;
-    let priced = request
-        .layouts
-        .iter()
-        .map(|&(kind, block)| request.price(kind, block))
-        .collect::<Result<Vec<_>, _>>()?;
+    let (priced, unpriced) = request.price_all()?;
     let candidates: Vec<_> = priced
         .iter()
         .map(|p| Candidate { kind: p.kind, cost: &p.cost, timing: p.timing })
         .collect();
     let chosen = recommend(&candidates).ok_or(PredictError::NoLayout)?;
-    // A step of balanced ranks shows this share of a block's pairs.
-    let all = u128::from(request.tokens).pow(2) * u128::from(request.layers());
-    let visible = priced[chosen.index].cost.pairs() as f64 / all.max(1) as f64;
-    let machine = &request.machine.machine;
-    let block =
-        (visible > 0.0).then(|| smallest_block(request.shape, request.kv_dtype, visible, machine));
-    let mut report = PlanReport::new(request, &priced, &chosen, block);
+    let mut report = PlanReport::new(request, &priced, &chosen);
+    report.unpriced = unpriced;
     if request.details.simulation.is_some() {
         report.simulation = Some(simulation::simulations(request, &priced)?);
     }

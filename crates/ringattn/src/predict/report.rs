@@ -3,8 +3,8 @@
 
 use super::{PlanRequest, Priced};
 use ringattn_plan::{
-    LongestContext, MAX_ENUMERATED_RANKS, Plan, RankCost, Recommendation, SmallestBlock,
-    longest_context, working_bytes_per_token,
+    LongestContext, MAX_ENUMERATED_RANKS, Plan, RankCost, Recommendation, longest_context,
+    working_bytes_per_token,
 };
 use serde::Serialize;
 
@@ -49,7 +49,10 @@ pub struct PlanReport {
     pub recommended: Recommended,
     /// Every layout that was asked for.
     pub layouts: Vec<LayoutReport>,
-    /// Tokens of the smallest shard that hides its transfer; `None` when no query sees anything.
+    /// Layouts without a price; left out when there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unpriced: Vec<UnpricedReport>,
+    /// Tokens of the smallest shard that hides its transfer, for full and causal masks.
     pub smallest_block: Option<SmallestBlockReport>,
     /// The longest contexts that fit.
     pub longest_context: LongestContextReport,
@@ -154,6 +157,15 @@ pub struct LayoutReport {
     /// One entry per rank, for at most 1024 ranks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub per_rank: Vec<RankPlanReport>,
+}
+
+/// A layout without a price.
+#[derive(Clone, Debug, Serialize)]
+pub struct UnpricedReport {
+    /// Its name.
+    pub layout: String,
+    /// Why.
+    pub reason: String,
 }
 
 /// How evenly the pairs are spread.
@@ -287,12 +299,7 @@ pub struct GridReport {
 }
 
 impl PlanReport {
-    pub(super) fn new(
-        request: &PlanRequest,
-        priced: &[Priced],
-        chosen: &Recommendation,
-        block: Option<SmallestBlock>,
-    ) -> Self {
+    pub(super) fn new(request: &PlanRequest, priced: &[Priced], chosen: &Recommendation) -> Self {
         let PlanRequest { shape, kv_dtype, .. } = *request;
         let layouts: Vec<_> = priced.iter().map(|one| LayoutReport::new(request, one)).collect();
         let best = &layouts[chosen.index];
@@ -332,7 +339,8 @@ impl PlanReport {
                 block: best.block,
                 reason: chosen.reason.to_string(),
             },
-            smallest_block: block.map(|block| SmallestBlockReport {
+            unpriced: Vec::new(),
+            smallest_block: request.smallest_block().map(|block| SmallestBlockReport {
                 tokens: up(block.tokens),
                 six_blocks: up(block.six_blocks),
             }),

@@ -31,6 +31,7 @@ pub(super) fn simulations(
 pub(super) fn charts(request: &PlanRequest, priced: &[Priced]) -> Result<ChartsReport, Error> {
     let mut throughput = Vec::new();
     for &(kind, block) in &request.layouts {
+        // So few ranks are always priced.
         throughput.extend(throughput_of(request, kind, block)?);
     }
     let mut latency_spike = Vec::new();
