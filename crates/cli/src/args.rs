@@ -4,8 +4,10 @@
 mod fault;
 mod lists;
 mod number;
+mod plan;
 
 pub(crate) use lists::{CuSeqlens, WindowBounds};
+pub(crate) use plan::{ConditionArgs, MachineArgs, PlanArgs};
 
 use crate::console::{self, Chatter};
 use crate::failure::{Failure, UsageError};
@@ -38,6 +40,7 @@ pub(crate) enum Command {
     Score(ScoreArgs),
     Attend(AttendArgs),
     Bench(BenchArgs),
+    Plan(PlanArgs),
 }
 
 /// Per-token log-probabilities and perplexity of a document.
@@ -311,7 +314,8 @@ impl NoCommand {
         match self.0.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Ok(console::result(&text)?),
             ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-                let message = "no command is given, expected score, attend or bench".to_owned();
+                let message =
+                    "no command is given, expected score, attend, bench or plan".to_owned();
                 let help = "Usage: ringattn <COMMAND>; for more information, try --help".to_owned();
                 Err(UsageError::Arguments { message, help }.into())
             }

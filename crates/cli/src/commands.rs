@@ -2,6 +2,7 @@
 
 mod attend;
 mod bench;
+mod plan;
 mod score;
 
 use crate::args::Command;
@@ -23,6 +24,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
             Command::Score(args) => score::run(&args, &session),
             Command::Attend(args) => attend::run(&args, &session),
             Command::Bench(args) => bench::run(&args, &session),
+            Command::Plan(args) => plan::run(&args, &session),
         };
         // Nothing is used after an unwinding but the exit code, which the job must get.
         let outcome = match (catch_unwind(AssertUnwindSafe(work)), session.interrupts.job()) {
@@ -83,8 +85,8 @@ impl Session {
     }
 
     /// A place to open the outputs of a run in, none of which may be one of `inputs`.
-    fn outputs<'a>(&'a self, inputs: Vec<&'a Path>, options: &RunOptions) -> Outputs<'a> {
-        let writer = if options.engine.is_root() { Writer::Here } else { Writer::AnotherProcess };
+    fn outputs<'a>(&'a self, inputs: Vec<&'a Path>, engine: &Engine) -> Outputs<'a> {
+        let writer = if engine.is_root() { Writer::Here } else { Writer::AnotherProcess };
         Outputs { staging: &self.staging, inputs, writer, targets: Vec::new() }
     }
 

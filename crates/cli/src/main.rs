@@ -11,10 +11,12 @@ mod failure;
 mod figures;
 mod input;
 mod output;
+mod prices;
 mod progress;
 mod run_options;
 mod signals;
 mod summary;
+mod table;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;

@@ -55,8 +55,8 @@ impl Summary {
             &format!(
                 "{ranks} rank{} of {threads} thread{}, {layout} in blocks of {block}, \
                  {kv_dtype} K,V, {isa}",
-                plural(*ranks as usize),
-                plural(*threads),
+                plural((*ranks).into()),
+                plural(*threads as u64),
             ),
         );
         let law = if report.law.holds { "holds" } else { "BROKEN" };
@@ -72,7 +72,8 @@ impl Summary {
     }
 }
 
-fn plural(count: usize) -> &'static str {
+/// The ending of a noun.
+pub(crate) fn plural(count: u64) -> &'static str {
     if count == 1 { "" } else { "s" }
 }
 

@@ -10,7 +10,7 @@ use crate::finite::{self, NonFinite};
 use crate::measured::{Law, Measured};
 use ringattn_comm::{CommError, Communicator, ReceiveRequest, SendRequest, Tag};
 use ringattn_core::{Interval, Message, Rank, Slot};
-use ringattn_plan::{BlockId, Expectation, Payload, Plan, Prepared, Step, Transfer, expect};
+use ringattn_plan::{BlockId, Cargo, Expectation, Plan, Prepared, Step, Transfer, expect};
 use std::collections::BTreeMap;
 
 /// The tag of K,V blocks.
@@ -168,11 +168,11 @@ impl<'a, 's, B: Backend, C: Communicator> Walk<'a, 's, B, C> {
 
     fn begin_receive(&self, transfer: Transfer) -> Result<Receiving<B, C>, EngineError<B::Error>> {
         let peer = transfer.peer;
-        Ok(match transfer.payload {
-            Payload::Block(block) => {
+        Ok(match transfer.cargo {
+            Cargo::Block(block) => {
                 Receiving::Block(block, self.comm.immediate_receive::<B::Block>(peer, BLOCKS)?)
             }
-            Payload::State(_) => {
+            Cargo::State(_) => {
                 Receiving::State(peer, self.comm.immediate_receive::<B::Partial>(peer, STATES)?)
             }
         })
@@ -184,13 +184,13 @@ impl<'a, 's, B: Backend, C: Communicator> Walk<'a, 's, B, C> {
         transfer: Transfer,
     ) -> Result<C::SendRequest, EngineError<B::Error>> {
         let peer = transfer.peer;
-        Ok(match transfer.payload {
-            Payload::Block(block) => {
+        Ok(match transfer.cargo {
+            Cargo::Block(block) => {
                 let rank = self.job.plan.rank;
                 let block = self.held.get(&block).ok_or(not_held(step, rank))?.clone();
                 self.comm.immediate_send(block, peer, BLOCKS)?
             }
-            Payload::State(handover) => {
+            Cargo::State(handover) => {
                 let failed = |source| self.job.plan.device_error(step.index, source);
                 let partial = self.backend.part_with(&mut self.state, handover).map_err(failed)?;
                 self.comm.immediate_send(partial, peer, STATES)?

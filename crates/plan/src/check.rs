@@ -9,7 +9,7 @@ mod network;
 
 use crate::layout::Layout;
 use crate::plan::{Plan, QueryPlacement};
-use crate::step::{BlockId, Payload, Step};
+use crate::step::{BlockId, Cargo, Step};
 use network::{Holding, Network};
 use ringattn_core::{Position, Rank};
 use std::collections::{BTreeMap, BTreeSet};
@@ -121,9 +121,9 @@ pub enum CheckError {
         /// Its step.
         step: u32,
         /// What it expects.
-        expected: Payload,
+        expected: Cargo,
         /// What arrives.
-        actual: Payload,
+        actual: Cargo,
     },
     /// Ranks that wait for each other, or for a send that never comes.
     #[error("rank {rank} waits for ever in step {step}")]
@@ -134,14 +134,14 @@ pub enum CheckError {
         step: u32,
     },
     /// Something sent and never received.
-    #[error("{payload} from rank {from} to rank {to} is never received")]
+    #[error("{cargo} from rank {from} to rank {to} is never received")]
     Unreceived {
         /// The sender.
         from: Rank,
         /// The addressee.
         to: Rank,
         /// What was sent.
-        payload: Payload,
+        cargo: Cargo,
     },
 }
 
@@ -242,18 +242,18 @@ fn check_holding(plan: &Plan, rank: Rank, steps: &[Step]) -> Result<RankProof, C
     let mut proof =
         RankProof { peak_blocks: 1, peak_kv_bytes: bytes(&held), ..RankProof::default() };
     for step in steps {
-        let sent = step.send.map(|transfer| transfer.payload);
-        let sent_block = sent.and_then(Payload::block);
+        let sent = step.send.map(|transfer| transfer.cargo);
+        let sent_block = sent.and_then(Cargo::block);
         for block in [step.attend, sent_block].into_iter().flatten() {
             if !held.contains(&block) {
                 return Err(CheckError::NotHeld { rank, step: step.index, block });
             }
         }
-        proof.sent_bytes += sent.map_or(0, |payload| plan.payload_bytes(rank, payload));
+        proof.sent_bytes += sent.map_or(0, |cargo| plan.cargo_bytes(rank, cargo));
         if let Some(transfer) = step.receive {
-            proof.received_bytes += plan.payload_bytes(rank, transfer.payload);
+            proof.received_bytes += plan.cargo_bytes(rank, transfer.cargo);
             proof.hops += 1;
-            if let Payload::Block(block) = transfer.payload {
+            if let Cargo::Block(block) = transfer.cargo {
                 held.insert(block);
                 proof.received_kv_bytes += plan.block_bytes(block);
             }

@@ -50,12 +50,12 @@ pub fn expect(prepared: &Prepared<'_>, rank: Rank) -> Expectation {
             result.pairs += plan.pairs(rank, block);
         }
         if let Some(transfer) = step.send {
-            result.sent_bytes += plan.payload_bytes(rank, transfer.payload);
+            result.sent_bytes += plan.cargo_bytes(rank, transfer.cargo);
         }
-        let arriving = step.receive.and_then(|transfer| transfer.payload.block());
+        let arriving = step.receive.and_then(|transfer| transfer.cargo.block());
         let arriving = arriving.map_or(0, |block| plan.block_bytes(block));
         if let Some(transfer) = step.receive {
-            result.received_bytes += plan.payload_bytes(rank, transfer.payload);
+            result.received_bytes += plan.cargo_bytes(rank, transfer.cargo);
             result.received_kv_bytes += arriving;
             result.hops += 1;
         }

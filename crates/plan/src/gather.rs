@@ -7,7 +7,7 @@
 
 use crate::plan::Plan;
 use crate::ring::Ring;
-use crate::step::{BlockId, Payload, Step, Transfer};
+use crate::step::{BlockId, Cargo, Step, Transfer};
 use ringattn_core::Rank;
 
 /// The rank's `p` steps.
@@ -17,7 +17,7 @@ pub(crate) fn steps(plan: &Plan, rank: Rank) -> impl Iterator<Item = Step> + '_ 
         let here = BlockId(ring.back(rank, index));
         let (source, target) = (ring.back(rank, index + 1), ring.forth(rank, index + 1));
         let more = index + 1 < ring.size;
-        let transfer = |block, peer| Transfer { payload: Payload::Block(block), peer };
+        let transfer = |block, peer| Transfer { cargo: Cargo::Block(block), peer };
         let sees = plan.sees(rank, here);
         Step {
             index,

@@ -5,7 +5,7 @@
 //! that goes to it and `<5` one that comes from it.
 
 use crate::plan::{Plan, Schedule};
-use crate::step::{Payload, Step, Transfer};
+use crate::step::{Cargo, Step, Transfer};
 use std::fmt;
 
 impl fmt::Display for Schedule {
@@ -55,12 +55,12 @@ impl fmt::Display for Plan {
 
 fn cell(step: &Step) -> String {
     let state = |transfer: Option<Transfer>| match transfer {
-        Some(Transfer { payload: Payload::State(_), peer }) => Some(peer),
+        Some(Transfer { cargo: Cargo::State(_), peer }) => Some(peer),
         _ => None,
     };
     match (step.attend, step.send, state(step.receive)) {
         (Some(block), ..) => block.to_string(),
-        (None, Some(Transfer { payload: Payload::Block(block), .. }), _) => format!("({block})"),
+        (None, Some(Transfer { cargo: Cargo::Block(block), .. }), _) => format!("({block})"),
         (None, Some(Transfer { peer, .. }), None) => format!(">{peer}"),
         (None, Some(Transfer { peer, .. }), Some(_)) => format!("={peer}"),
         (None, None, Some(peer)) => format!("<{peer}"),

@@ -1,10 +1,10 @@
 //! A plan: problem, layouts and kind of schedule, as a small value.
 
 use crate::gather;
-use crate::layout::{Layout, LayoutError, LayoutKind};
+use crate::layout::{Layout, LayoutError, LayoutKind, Run};
 use crate::problem::{Problem, ProblemError};
 use crate::ring::{self, Reaches};
-use crate::step::{BlockId, Payload, Step};
+use crate::step::{BlockId, Cargo, Step};
 use crate::tree::{self, tree_rounds};
 use ringattn_core::{DType, Interval, Position, Rank, Slot};
 use thiserror::Error;
@@ -166,6 +166,11 @@ impl Plan {
         self.query_layout.positions(self.query_holder(rank))
     }
 
+    /// Runs of consecutive positions of the rank's queries.
+    pub(crate) fn query_runs(&self, rank: Rank) -> impl Iterator<Item = Run> + '_ {
+        self.query_layout.runs(self.query_holder(rank))
+    }
+
     /// The position of the rank's query in that slot; `None` beyond its queries.
     pub fn query_position(&self, rank: Rank, slot: Slot) -> Option<Position> {
         self.query_layout.position(self.query_holder(rank), slot)
@@ -217,10 +222,10 @@ impl Plan {
     }
 
     /// Bytes of what `rank` sends or receives; states of other ranks have as many queries as its own.
-    pub fn payload_bytes(&self, rank: Rank, payload: Payload) -> u64 {
-        match payload {
-            Payload::Block(block) => self.block_bytes(block),
-            Payload::State(_) => self.state_bytes(rank),
+    pub fn cargo_bytes(&self, rank: Rank, cargo: Cargo) -> u64 {
+        match cargo {
+            Cargo::Block(block) => self.block_bytes(block),
+            Cargo::State(_) => self.state_bytes(rank),
         }
     }
 

@@ -4,8 +4,9 @@
 //! `p - 1` hops everybody has held every block. A block travels only as far as the last rank that sees
 //! anything in it: with a causal mask over contiguous shards rank `u` receives `u` blocks.
 
+use crate::closed_form::Shards;
 use crate::plan::Plan;
-use crate::step::{BlockId, Payload, Step, Transfer};
+use crate::step::{BlockId, Cargo, Step, Transfer};
 use ringattn_core::{Interval, Position, Rank};
 
 /// How many hops the block of each rank makes: the distance to the last rank that sees anything in
@@ -14,8 +15,14 @@ use ringattn_core::{Interval, Position, Rank};
 pub(crate) struct Reaches(Vec<u32>);
 
 impl Reaches {
-    /// Looks at every pair of ranks once, `O(p^2)` for masks whose hull is exact.
+    /// By arithmetic where there is a closed form; else looks at every pair of ranks once, `O(p^2)` for
+    /// masks whose hull is exact.
     pub(crate) fn new(plan: &Plan) -> Self {
+        if let Some(shards) = Shards::of(plan) {
+            let ranks = plan.key_layout().ranks();
+            // A distance around the ring is less than its size.
+            return Self(ranks.map(|owner| shards.reach(owner.0.into()) as u32).collect());
+        }
         let ring = Ring { size: plan.world_size() };
         let spans = Spans::new(plan);
         let reach = |owner: Rank| {
@@ -59,7 +66,7 @@ pub(crate) fn steps<'a>(
     rank: Rank,
 ) -> impl Iterator<Item = Step> + 'a {
     let ring = Ring { size: plan.world_size() };
-    let transfer = |block, peer| Transfer { payload: Payload::Block(block), peer };
+    let transfer = |block, peer| Transfer { cargo: Cargo::Block(block), peer };
     (0..ring.size).map(move |index| {
         let here = BlockId(ring.back(rank, index));
         let next = BlockId(ring.back(rank, index + 1));

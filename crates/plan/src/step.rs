@@ -19,7 +19,7 @@ pub enum Handover {
 
 /// What travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Payload {
+pub enum Cargo {
     /// A K,V block; a rank that sends it goes on holding it.
     Block(BlockId),
     /// The partial state `(m, z, y)` of all query rows of the sender, as it is when the step begins.
@@ -31,7 +31,7 @@ pub enum Payload {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Transfer {
     /// What travels.
-    pub payload: Payload,
+    pub cargo: Cargo,
     /// The other rank.
     pub peer: Rank,
 }
@@ -60,7 +60,7 @@ impl Step {
     }
 }
 
-impl Payload {
+impl Cargo {
     /// The block, if it is one.
     pub fn block(self) -> Option<BlockId> {
         match self {
@@ -76,7 +76,7 @@ impl fmt::Display for BlockId {
     }
 }
 
-impl fmt::Display for Payload {
+impl fmt::Display for Cargo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Block(block) => write!(f, "block {block}"),

@@ -9,7 +9,7 @@
 //! order and all get the same bits. Empty shards take part with the empty state.
 
 use crate::plan::Plan;
-use crate::step::{BlockId, Handover, Payload, Step, Transfer};
+use crate::step::{BlockId, Cargo, Handover, Step, Transfer};
 use ringattn_core::Rank;
 
 /// Rounds of messages until each of `p` ranks has the whole state.
@@ -55,7 +55,7 @@ impl Tree {
 
     /// What the rank sends and receives in a round.
     fn round(self, rank: Rank, round: u32) -> (Option<Transfer>, Option<Transfer>) {
-        let state = |peer, handover| Some(Transfer { payload: Payload::State(handover), peer });
+        let state = |peer, handover| Some(Transfer { cargo: Cargo::State(handover), peer });
         let bit = round.checked_sub(self.folds()).filter(|&bit| bit < self.bits);
         let (inside, beyond) = (rank.0 < self.core(), Rank(rank.0.wrapping_add(self.core())));
         let below = Rank(rank.0.wrapping_sub(self.core()));

@@ -4,7 +4,7 @@
 
 use ringattn_core::{AttentionShape, DType, Mask, Rank};
 use ringattn_plan::{
-    BlockId, CheckError, Handover, Layout, LayoutKind, Payload, Plan, PlanError, Problem,
+    BlockId, Cargo, CheckError, Handover, Layout, LayoutKind, Plan, PlanError, Problem,
     QueryPlacement, Schedule, Step, Transfer, check_steps,
 };
 
@@ -61,19 +61,19 @@ fn each_fault_is_named() {
     assert_eq!(refused(|steps| steps[0][1].send = None), no_send);
 
     let own = BlockId(Rank(2));
-    let payload = Payload::Block(own);
-    let unreceived = CheckError::Unreceived { from: Rank(2), to: Rank(0), payload };
+    let cargo = Cargo::Block(own);
+    let unreceived = CheckError::Unreceived { from: Rank(2), to: Rank(0), cargo };
     let extra = |steps: &mut Vec<Vec<Step>>| {
-        let transfer = Transfer { payload, peer: Rank(0) };
+        let transfer = Transfer { cargo, peer: Rank(0) };
         steps[2].push(Step { send: Some(transfer), ..Step::idle(3) });
     };
     assert_eq!(refused(extra), unreceived);
 
-    let expected = Payload::Block(BlockId(Rank(1)));
-    let wrong = CheckError::WrongPayload { rank: Rank(0), step: 1, expected, actual: payload };
+    let expected = Cargo::Block(BlockId(Rank(1)));
+    let wrong = CheckError::WrongPayload { rank: Rank(0), step: 1, expected, actual: cargo };
     let stale = |steps: &mut Vec<Vec<Step>>| {
         if let Some(transfer) = &mut steps[2][1].send {
-            transfer.payload = payload;
+            transfer.cargo = cargo;
         }
     };
     assert_eq!(refused(stale), wrong);
@@ -100,7 +100,7 @@ fn faults_of_states_are_named() {
     // Whoever gives its state away and gets one of its own peers' back misses a block.
     let given = |steps: &mut Vec<Vec<Step>>| {
         if let Some(transfer) = &mut steps[3][1].send {
-            transfer.payload = Payload::State(Handover::Given);
+            transfer.cargo = Cargo::State(Handover::Given);
         }
     };
     let (rank, block) = (Rank(3), BlockId(Rank(3)));
@@ -116,8 +116,8 @@ fn faults_of_states_are_named() {
     // Ranks 0 and 3, 1 and 2 meet first, then 0 and 1, 2 and 3: rank 1 adds (1 2) to (0 3), rank 2,
     // which comes before rank 3, puts its own (1 2) first.
     let crossed = |steps: &mut Vec<Vec<Step>>| {
-        let payload = Payload::State(Handover::Copied);
-        let exchange = |peer| Some(Transfer { payload, peer: Rank(peer) });
+        let cargo = Cargo::State(Handover::Copied);
+        let exchange = |peer| Some(Transfer { cargo, peer: Rank(peer) });
         for (steps, peers) in steps.iter_mut().zip([[3, 1], [2, 0], [1, 3], [0, 2]]) {
             for (step, peer) in steps[1..].iter_mut().zip(peers) {
                 (step.send, step.receive) = (exchange(peer), exchange(peer));
@@ -128,14 +128,14 @@ fn faults_of_states_are_named() {
 
     let block_for_state = |steps: &mut Vec<Vec<Step>>| {
         if let Some(transfer) = &mut steps[1][1].send {
-            transfer.payload = Payload::Block(BlockId(Rank(1)));
+            transfer.cargo = Cargo::Block(BlockId(Rank(1)));
         }
     };
     let wrong = CheckError::WrongPayload {
         rank: Rank(0),
         step: 1,
-        expected: Payload::State(Handover::Copied),
-        actual: Payload::Block(BlockId(Rank(1))),
+        expected: Cargo::State(Handover::Copied),
+        actual: Cargo::Block(BlockId(Rank(1))),
     };
     assert_eq!(refused_of(&tree, block_for_state), wrong);
 }

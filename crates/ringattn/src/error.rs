@@ -3,6 +3,7 @@
 use crate::agreement::AgreementError;
 use crate::bench::BenchError;
 use crate::launch::CollectError;
+use crate::predict::PredictError;
 use crate::tensor::TensorError;
 use ringattn_comm::{CommError, RunError};
 use ringattn_core::{MaskError, OutOfMemory, Rank, ShapeError};
@@ -111,9 +112,15 @@ pub enum Error {
     /// Another rank failed before the run.
     #[error(transparent)]
     Peer(CommError),
+    /// There is no prediction.
+    #[error(transparent)]
+    Predict(#[from] PredictError),
     /// Attention failed on a rank.
     #[error(transparent)]
     Attend(#[from] RunError<AttendError>),
+    /// The ranks of a measurement failed.
+    #[error(transparent)]
+    Comm(#[from] RunError<CommError>),
     /// Scoring failed on a rank.
     #[error(transparent)]
     Score(#[from] RunError<ScoreError>),
@@ -182,7 +189,8 @@ impl Error {
             | Self::Plan(_)
             | Self::KeyPositions { .. }
             | Self::Position { .. }
-            | Self::Scale { .. } => ErrorKind::Usage,
+            | Self::Scale { .. }
+            | Self::Predict(_) => ErrorKind::Usage,
             Self::Tensor(error) => tensor_kind(error),
             Self::NoTokens | Self::Vocabulary { .. } => ErrorKind::Input,
             Self::Model(error) => model_kind(error),
@@ -192,6 +200,7 @@ impl Error {
             Self::Agreement(error) => run_kind(error, agreement_kind),
             Self::Collect(error) => run_kind(error, collect_kind),
             Self::Peer(error) => comm_kind(error),
+            Self::Comm(error) => run_kind(error, comm_kind),
             Self::Attend(error) => run_kind(error, attend_kind),
             Self::Score(error) => run_kind(error, score_kind),
         }

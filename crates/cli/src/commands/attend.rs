@@ -228,7 +228,7 @@ impl AttendFiles {
         (files, options): (&InputFiles, &RunOptions),
     ) -> Result<Self, Failure> {
         let inputs = args.inputs.iter().map(PathBuf::as_path).collect();
-        let mut outputs = session.outputs(inputs, options);
+        let mut outputs = session.outputs(inputs, &options.engine);
         let tensors = match files {
             InputFiles::Safetensors(_) => {
                 TensorFiles::Safetensors(outputs.open("--out", &args.out)?)

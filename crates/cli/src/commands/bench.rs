@@ -19,7 +19,7 @@ pub(super) fn run(args: &BenchArgs, session: &Session) -> Result<(), Failure> {
     run.isa = args.isa.map_or(run.isa, |name| name.isa());
     let to_stdout = args.json.as_deref().is_some_and(|path| path.as_os_str() == "-");
     let file = args.json.as_deref().filter(|_| !to_stdout);
-    let mut file = session.outputs(Vec::new(), &run).open_if("--json", file)?;
+    let mut file = session.outputs(Vec::new(), &run.engine).open_if("--json", file)?;
 
     let (filter, commit) = (args.filter.clone(), COMMIT.to_owned());
     let options = BenchOptions { size: args.size(), filter, commit };

@@ -65,7 +65,7 @@ impl Begun {
     fn new(args: &ScoreArgs, session: &Session, options: &RunOptions) -> Result<Self, Failure> {
         let document = Document::open(args)?;
         let scores_file = args.out.as_deref().filter(|_| !to_stdout(args));
-        let mut outputs = session.outputs(vec![&args.model, &document.path], options);
+        let mut outputs = session.outputs(vec![&args.model, &document.path], &options.engine);
         let scores_file = outputs.open_if("--out", scores_file)?;
         let report_file = outputs.open_if("--report", args.run.report.as_deref())?;
         let model = ringattn::open_model(&args.model, options)?;

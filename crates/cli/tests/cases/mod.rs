@@ -5,6 +5,7 @@ mod model;
 mod npy;
 mod options;
 mod outputs;
+mod plan;
 mod shapes;
 
 use crate::support::{Sandbox, Tensor, safetensors};
@@ -74,6 +75,7 @@ pub(crate) fn all(sandbox: &Sandbox) -> Vec<Case> {
     npy::add(&mut table);
     options::add(&mut table);
     outputs::add(&mut table);
+    plan::add(&mut table);
     model::add(&mut table);
     table.cases
 }

@@ -3,7 +3,7 @@
 //! A message is a block or the sender's state as it was when its step began. Knows no mask.
 
 use super::CheckError;
-use crate::step::{BlockId, Handover, Payload, Step};
+use crate::step::{BlockId, Cargo, Handover, Step};
 use ringattn_core::Rank;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -42,10 +42,10 @@ enum Message {
 }
 
 impl Message {
-    fn payload(&self) -> Payload {
+    fn cargo(&self) -> Cargo {
         match self {
-            Self::Block(block) => Payload::Block(*block),
-            Self::State(_) => Payload::State(Handover::Copied),
+            Self::Block(block) => Cargo::Block(*block),
+            Self::State(_) => Cargo::State(Handover::Copied),
         }
     }
 }
@@ -95,7 +95,7 @@ impl<'a> Network<'a> {
         }
         for (&(from, to), queue) in &self.channels {
             if let Some(message) = queue.front() {
-                return Err(CheckError::Unreceived { from, to, payload: message.payload() });
+                return Err(CheckError::Unreceived { from, to, cargo: message.cargo() });
             }
         }
         Ok(self.walkers.into_iter().map(|walker| walker.state).collect())
@@ -141,10 +141,10 @@ impl<'a> Network<'a> {
 impl Walker {
     /// Takes what is to be sent as it is now, then attends.
     fn begin(&mut self, rank: Rank, step: &Step) {
-        self.sending = step.send.map(|transfer| match transfer.payload {
-            Payload::Block(block) => Message::Block(block),
-            Payload::State(Handover::Copied) => Message::State(self.state.clone()),
-            Payload::State(Handover::Given) => Message::State(std::mem::take(&mut self.state)),
+        self.sending = step.send.map(|transfer| match transfer.cargo {
+            Cargo::Block(block) => Message::Block(block),
+            Cargo::State(Handover::Copied) => Message::State(self.state.clone()),
+            Cargo::State(Handover::Given) => Message::State(std::mem::take(&mut self.state)),
         });
         if let Some(block) = step.attend {
             self.state.attend(rank, block);
@@ -155,9 +155,9 @@ impl Walker {
     /// Merges a state that came, the lower rank's first; a block is looked at elsewhere.
     fn take(&mut self, rank: Rank, step: &Step, message: Message) -> Result<(), CheckError> {
         let Some(transfer) = step.receive else { return Ok(()) };
-        match (transfer.payload, message) {
-            (Payload::Block(expected), Message::Block(actual)) if expected == actual => Ok(()),
-            (Payload::State(_), Message::State(theirs)) => {
+        match (transfer.cargo, message) {
+            (Cargo::Block(expected), Message::Block(actual)) if expected == actual => Ok(()),
+            (Cargo::State(_), Message::State(theirs)) => {
                 let own = std::mem::take(&mut self.state);
                 let theirs_first = transfer.peer < rank;
                 let (first, second) = if theirs_first { (theirs, own) } else { (own, theirs) };
@@ -165,7 +165,7 @@ impl Walker {
                 Ok(())
             }
             (expected, message) => {
-                let (step, actual) = (step.index, message.payload());
+                let (step, actual) = (step.index, message.cargo());
                 Err(CheckError::WrongPayload { rank, step, expected, actual })
             }
         }
