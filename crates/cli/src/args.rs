@@ -13,6 +13,7 @@ use crate::console::{self, Chatter};
 use crate::failure::{Failure, UsageError};
 use clap::error::ErrorKind;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+use ringattn::Recording;
 use ringattn::bench::BenchSize;
 use ringattn::comm::Checksum;
 use ringattn::core::DType;
@@ -191,6 +192,9 @@ pub(crate) struct RunArgs {
     /// Write what was run and counted as JSON
     #[arg(long, value_name = "REPORT.json")]
     pub(crate) report: Option<PathBuf>,
+    /// Write what every rank did when as a Chrome trace, which Perfetto and `ringattn view` open
+    #[arg(long, value_name = "TRACE.json")]
+    pub(crate) trace: Option<PathBuf>,
     /// No progress bar, notes or warnings; the summary stays on stdout, errors on stderr
     #[arg(long)]
     quiet: bool,
@@ -214,6 +218,11 @@ impl RunArgs {
     /// Where threads run.
     pub(crate) fn affinity(&self) -> Affinity {
         if self.pin { Affinity::Pinned } else { Affinity::Free }
+    }
+
+    /// Whether the run is recorded.
+    pub(crate) fn recording(&self) -> Recording {
+        if self.trace.is_some() { Recording::On } else { Recording::Off }
     }
 
     /// What to do about values that are not finite.

@@ -24,8 +24,8 @@ pub(crate) enum Failure {
     #[error(transparent)]
     Run(#[from] ringattn::Error),
     /// A signal came.
-    #[error("stopped by {signal}")]
-    Stopped { signal: Signal },
+    #[error("stopped by {reason}")]
+    Stopped { signal: Signal, reason: String },
     /// This process could not become a rank of the job that a launcher has started.
     #[cfg(feature = "mpi")]
     #[error("cannot join the MPI job: {0}")]
@@ -105,7 +105,7 @@ impl Failure {
                 ringattn::comm::mpi::StartError::Thread { .. } => 8,
                 _ => 4,
             },
-            Self::Stopped { signal } => signal.exit_code(),
+            Self::Stopped { signal, .. } => signal.exit_code(),
             Self::System { .. } => 8,
         }
     }

@@ -125,7 +125,7 @@ impl Interrupts {
             thread::park();
         }
         let signal = self.first.get().copied().unwrap_or(Signal::Interrupt);
-        self.exit(&Failure::Stopped { signal })
+        self.exit(&Failure::Stopped { signal, reason: signal.to_string() })
     }
 
     /// Ends the process with this failure, without waiting for anything.
@@ -140,15 +140,20 @@ impl Interrupts {
     /// An error when a signal has come.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         match self.first.get() {
-            Some(&signal) => Err(Failure::Stopped { signal }),
+            Some(&signal) => Err(Failure::Stopped { signal, reason: signal.to_string() }),
             None => Ok(()),
         }
     }
 
-    /// The failure that `error` is: a stopped run was stopped by the signal.
+    /// The failure that `error` is: a stopped run was stopped by the signal. In a job the reason also names
+    /// ranks that do not answer.
     pub(crate) fn failure(&self, error: ringattn::Error) -> Failure {
         match (error.kind(), self.first.get()) {
-            (ringattn::ErrorKind::Stopped, Some(&signal)) => Failure::Stopped { signal },
+            (ringattn::ErrorKind::Stopped, Some(&signal)) => {
+                let reason = error.stop_reason().unwrap_or_default();
+                let reason = if reason.is_empty() { signal.to_string() } else { reason.to_owned() };
+                Failure::Stopped { signal, reason }
+            }
             _ => Failure::Run(error),
         }
     }

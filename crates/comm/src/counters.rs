@@ -1,6 +1,6 @@
 //! What one rank has sent, received and waited for. Knows no transport.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Counted where it happens, for point-to-point messages; collective operations are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,6 +24,27 @@ pub struct Counters {
     /// Processor time for checksums of sent and received messages, where the transport has them. It
     /// does not hold up the rank's own thread.
     pub checksum: Duration,
+    /// The wait that ended last.
+    pub last_wait: Option<Wait>,
+}
+
+/// A wait for a message, which has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// When it began and ended.
+    pub wait: (Instant, Instant),
+    /// When the message was under way; `None` of a wait for a message to be matched.
+    pub transfer: Option<(Instant, Instant)>,
+}
+
+impl Wait {
+    /// The part of the wait during which the message was under way; empty if there was none.
+    pub fn for_transfer(&self) -> (Instant, Instant) {
+        let (begun, ended) = self.wait;
+        let (first, last) = self.transfer.unwrap_or((ended, ended));
+        let start = begun.max(first).min(ended);
+        (start, ended.min(last).max(start))
+    }
 }
 
 impl Counters {
@@ -38,6 +59,7 @@ impl Counters {
             transfer_wait: self.transfer_wait.saturating_sub(earlier.transfer_wait),
             peer_wait: self.peer_wait.saturating_sub(earlier.peer_wait),
             checksum: self.checksum.saturating_sub(earlier.checksum),
+            last_wait: self.last_wait,
         }
     }
 }

@@ -55,7 +55,7 @@ mod world;
 
 pub use checksum::Checksum;
 pub use communicator::Communicator;
-pub use counters::Counters;
+pub use counters::{Counters, Wait};
 pub use error::{CommError, Operation, RunError};
 pub use launcher::{Environment, Launcher, environment};
 pub use point_to_point::{ReceiveRequest, SendRequest, Tag};

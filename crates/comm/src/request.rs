@@ -1,7 +1,7 @@
 //! What the requests of all communicators have in common. Knows no transport.
 
 use crate::world::{Awaited, Look, World};
-use crate::{CommError, Counters, Operation, SendRequest, Tag};
+use crate::{CommError, Counters, Operation, SendRequest, Tag, Wait};
 use ringattn_core::Rank;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -62,8 +62,11 @@ impl Route {
 
     /// Counts a message of `bytes` bytes that a wait has given out.
     pub(crate) fn count_received(&self, bytes: u64, wait: Span, transfer: Span) {
-        let transfer_wait = wait.overlap(transfer);
+        let last = Wait { wait: wait.ends(), transfer: Some(transfer.ends()) };
+        let (begun, ended) = last.for_transfer();
+        let transfer_wait = ended.saturating_duration_since(begun);
         self.count(|counters| {
+            counters.last_wait = Some(last);
             counters.received_messages += 1;
             counters.received_bytes += bytes;
             counters.transfer += transfer.length();
@@ -85,8 +88,8 @@ impl Span {
         self.ended.saturating_duration_since(self.begun)
     }
 
-    fn overlap(self, other: Self) -> Duration {
-        self.ended.min(other.ended).saturating_duration_since(self.begun.max(other.begun))
+    fn ends(self) -> (Instant, Instant) {
+        (self.begun, self.ended)
     }
 }
 
@@ -113,9 +116,13 @@ impl SendRequest for MatchedSend {
     }
 
     fn wait(self) -> Result<(), CommError> {
-        let started = Instant::now();
+        let begun = Instant::now();
         self.route.wait(Operation::Send, || self.look())?;
-        self.route.count(|counters| counters.peer_wait += started.elapsed());
+        let wait = Span { begun, ended: Instant::now() };
+        self.route.count(|counters| {
+            counters.peer_wait += wait.length();
+            counters.last_wait = Some(Wait { wait: wait.ends(), transfer: None });
+        });
         Ok(())
     }
 }

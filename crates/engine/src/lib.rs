@@ -11,10 +11,12 @@ mod backend;
 mod error;
 mod finite;
 mod measured;
+mod record;
 mod run;
 
 pub use backend::{Backend, MergeOrder, Tensor};
 pub use error::EngineError;
 pub use finite::NonFinite;
 pub use measured::{Law, Measured};
+pub use record::{Recorder, Trace};
 pub use run::{Job, RankPlan, run};

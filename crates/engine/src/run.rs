@@ -8,9 +8,12 @@ use crate::backend::{Backend, MergeOrder};
 use crate::error::EngineError;
 use crate::finite::{self, NonFinite};
 use crate::measured::{Law, Measured};
+use crate::record::Trace;
 use ringattn_comm::{CommError, Communicator, ReceiveRequest, SendRequest, Tag};
 use ringattn_core::{Interval, Message, Rank, Slot};
-use ringattn_plan::{BlockId, Cargo, Expectation, Plan, Prepared, Step, Transfer, expect};
+use ringattn_plan::{
+    Activity, BlockId, Cargo, Expectation, Plan, Prepared, Step, Transfer, Transmission, expect,
+};
 use std::collections::BTreeMap;
 
 /// The tag of K,V blocks.
@@ -62,6 +65,8 @@ pub struct Job<'a, B: Backend> {
     pub non_finite: NonFinite,
     /// Is told the pairs of each block when it has been attended.
     pub attended: &'a (dyn Fn(u64) + Sync),
+    /// Where what happens is recorded.
+    pub trace: Trace<'a>,
 }
 
 /// Runs one attention, from the empty `state` of the queries, and proves that it counted what the
@@ -144,12 +149,15 @@ impl<'a, 's, B: Backend, C: Communicator> Walk<'a, 's, B, C> {
     fn step(&mut self, step: Step) -> Result<(), EngineError<B::Error>> {
         let receive = step.receive.map(|transfer| self.begin_receive(transfer)).transpose()?;
         let send = step.send.map(|transfer| self.begin_send(step, transfer)).transpose()?;
+        let posted = self.job.trace.now();
         let work = step.attend.map(|block| self.attend(step, block)).transpose()?;
-        let arrived = receive.map(|receive| self.end_receive(receive)).transpose()?.flatten();
+        let arrived = receive.map(|receive| self.end_receive(step, receive)).transpose()?.flatten();
         let held = self.held.values().map(Message::byte_len).sum();
         self.measured.counts.peak_kv_bytes = self.measured.counts.peak_kv_bytes.max(held);
-        if let Some(request) = send {
+        if let (Some(request), Some(transfer)) = (send, step.send) {
             request.wait()?;
+            let message = self.transmission(transfer);
+            self.job.trace.sent(step.index, message, (posted, self.comm.counters().last_wait));
         }
         let failed = |source| self.job.plan.device_error(step.index, source);
         if let Some(token) = work {
@@ -158,7 +166,9 @@ impl<'a, 's, B: Backend, C: Communicator> Walk<'a, 's, B, C> {
         if let Some((peer, partial)) = arrived {
             let first = peer < self.job.plan.rank;
             let order = if first { MergeOrder::ArrivedFirst } else { MergeOrder::OwnFirst };
+            let begun = self.job.trace.now();
             self.backend.merge(&mut self.state, partial, order).map_err(failed)?;
+            self.job.trace.ends(step.index, Activity::Merge { peer }, begun);
         }
         if let Some(block) = step.drop {
             self.held.remove(&block);
@@ -199,28 +209,45 @@ impl<'a, 's, B: Backend, C: Communicator> Walk<'a, 's, B, C> {
     }
 
     /// Holds a block that came; gives out a state that came, and from whom.
-    fn end_receive(&mut self, receiving: Receiving<B, C>) -> Result<Arrived<B>, CommError> {
-        match receiving {
+    fn end_receive(
+        &mut self,
+        step: Step,
+        receiving: Receiving<B, C>,
+    ) -> Result<Arrived<B>, CommError> {
+        let state = match receiving {
             Receiving::Block(block, request) => {
                 let arrived = request.wait()?;
                 self.measured.counts.received_kv_bytes += arrived.byte_len();
                 self.held.insert(block, arrived);
-                Ok(None)
+                None
             }
-            Receiving::State(peer, request) => Ok(Some((peer, request.wait()?))),
+            Receiving::State(peer, request) => Some((peer, request.wait()?)),
+        };
+        if let Some(transfer) = step.receive {
+            let message = self.transmission(transfer);
+            self.job.trace.received(step.index, message, self.comm.counters().last_wait);
         }
+        Ok(state)
+    }
+
+    fn transmission(&self, Transfer { cargo, peer }: Transfer) -> Transmission {
+        let RankPlan { plan, rank, .. } = *self.job.plan;
+        Transmission { block: cargo.block(), peer, bytes: plan.cargo_bytes(rank, cargo) }
     }
 
     fn attend(&mut self, step: Step, block: BlockId) -> Result<B::Token, EngineError<B::Error>> {
         let RankPlan { plan, rank, .. } = *self.job.plan;
         self.intervals.clear();
         self.intervals.extend(plan.intervals(rank, block));
-        let pairs = self.intervals.iter().map(|interval| interval.len()).sum();
+        let pairs: u64 = self.intervals.iter().map(|interval| interval.len()).sum();
         let operands = (self.job.queries, self.held.get(&block).ok_or(not_held(step, rank))?);
+        let begun = self.job.trace.now();
         let token = self
             .backend
             .absorb(operands, &self.intervals, &mut self.state, &self.watch)
             .map_err(|source| self.job.plan.device_error(step.index, source))?;
+        let flops = pairs.saturating_mul(4 * plan.problem().shape.query_width() as u64);
+        self.job.trace.ends(step.index, Activity::Attend { block, pairs, flops }, begun);
         self.measured.counts.pairs += pairs;
         (self.job.attended)(pairs);
         Ok(token)

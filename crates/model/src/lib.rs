@@ -22,6 +22,8 @@ pub use error::ModelError;
 pub use forward::DensePassError;
 pub use load::Model;
 pub use rope::{Rope, RopeScaling};
-pub use score::{LayerPlans, RankScores, ScoreError, ScoreJob, TokenScore, score_rank};
+pub use score::{
+    LayerPlans, RankScores, ScoreError, ScoreJob, ScoreObserver, TokenScore, score_rank,
+};
 pub use tokenizer::Tokenizer;
 pub use weights::{LayerWeights, Linear, Weights};

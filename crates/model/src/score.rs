@@ -5,7 +5,7 @@
 
 use crate::forward::{DensePassError, Head, LayerPass, RotaryTable, Target, Workers};
 use crate::load::Model;
-use ringattn_comm::Communicator;
+use ringattn_comm::{CommError, Communicator};
 use ringattn_core::{
     DType, Elements, Mask, OutOfMemory, Position, Progress, Rank, Window, try_filled,
 };
@@ -13,7 +13,7 @@ use ringattn_engine::cpu::{
     Arrangement, CpuBackend, CpuBlock, CpuState, Device, Kernel, KernelError, OutputRows,
     SharedRows,
 };
-use ringattn_engine::{EngineError, Job, Measured, NonFinite, RankPlan, run};
+use ringattn_engine::{EngineError, Job, Measured, NonFinite, RankPlan, Recorder, Trace, run};
 use ringattn_plan::{Expectation, Layout, Plan, PlanError, Prepared, Problem, Schedule};
 use std::time::Duration;
 use thiserror::Error;
@@ -145,6 +145,9 @@ pub enum ScoreError {
     /// No memory for activations.
     #[error(transparent)]
     OutOfMemory(#[from] OutOfMemory),
+    /// The ranks could not compare their clocks.
+    #[error(transparent)]
+    Clock(#[from] CommError),
     /// A token that the model does not have.
     #[error("token {token} at position {position} is outside the vocabulary of {vocabulary}")]
     Vocabulary {
@@ -165,15 +168,22 @@ pub enum ScoreError {
     },
 }
 
-/// Runs the rank's part of the job; `part_done` is called with the rank's tokens after each layer and
-/// after the vocabulary head.
+/// Who is told what a rank does.
+pub struct ScoreObserver<'a> {
+    /// Called with the rank's tokens after each layer and after the vocabulary head.
+    pub part_done: &'a (dyn Fn(u64) + Sync),
+    /// Records the rank's attentions.
+    pub recorder: Option<&'a Recorder>,
+}
+
+/// Runs the rank's part of the job.
 ///
 /// # Errors
 /// When a peer, the device or memory fails, and when values are not finite.
 pub fn score_rank<C: Communicator>(
     job: &ScoreJob<'_>,
     comm: &C,
-    part_done: &(dyn Fn(u64) + Sync),
+    observer: &ScoreObserver<'_>,
 ) -> Result<RankScores, ScoreError> {
     let rank = comm.rank();
     let (config, isa) = (&job.model.config, job.device.isa);
@@ -207,16 +217,19 @@ pub fn score_rank<C: Communicator>(
         let block = CpuBlock::new(keys, values);
         let state = CpuState::empty(OutputRows::whole(&mut attended, query_rows)?)?;
         let non_finite = job.non_finite;
-        let attention = Job { plan, queries: &queries, block, non_finite, attended: &|_| () };
+        let trace = Trace::new(observer.recorder, layer as u32);
+        let uncounted = &|_| ();
+        let attention =
+            Job { plan, queries: &queries, block, non_finite, attended: uncounted, trace };
         let (_, counted) = run(&attention, state, &backend, comm)
             .map_err(|source| ScoreError::Attention { layer, source })?;
         measured += counted;
         expected += *plan.expectation();
         pass.feed_forward(weights, &attended, &mut hidden)?;
-        part_done(rows as u64);
+        (observer.part_done)(rows as u64);
     }
     let scores = predict(job, layout, (&hidden, &workers), comm)?;
-    part_done(rows as u64);
+    (observer.part_done)(rows as u64);
     Ok(RankScores { rank, scores, measured, expected, dense: workers.busy() })
 }
 

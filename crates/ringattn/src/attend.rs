@@ -7,6 +7,7 @@ use crate::engines::Engine;
 use crate::error::{AttendError, Error};
 use crate::launch::{Collected, Task, collect, launch};
 use crate::options::RunOptions;
+use crate::recording::RankRecording;
 use crate::report::{Headline, RankRecord, Report};
 use crate::tensor::Tensor;
 use ringattn_comm::Communicator;
@@ -15,7 +16,7 @@ use ringattn_core::{
     try_filled, try_reserved,
 };
 use ringattn_engine::cpu::{Arrangement, CpuBackend, CpuBlock, CpuState, Kernel, OutputRows};
-use ringattn_engine::{Job, RankPlan, run};
+use ringattn_engine::{Job, RankPlan, Trace, run};
 use ringattn_plan::{Layout, Plan, Prepared, Problem, Schedule};
 use serde::Serialize;
 use shard::AttendedShard;
@@ -101,7 +102,7 @@ pub fn attend(
     let result = AttendResult { queries: plan.problem().queries, softmax_scale: scale };
     let mask = input.mask.to_string();
     let headline = Headline { command: "attend", options, plan: &plan, mask, layers: 1 };
-    Ok(Some((output, Report::new(&headline, &records, wall, result))))
+    Ok(Some((output, Report::new(&headline, records, wall, result))))
 }
 
 /// What the ranks of a job must have in common.
@@ -236,7 +237,9 @@ fn attend_ranks(
         Some(output) => Some(Places::new(&mut output.out, &tokens, plan)?),
         None => None,
     };
-    let shards = launch(options, &Attending { input, scale, prepared, places, options })?;
+    let attending = Attending { input, scale, prepared, places, options, epoch: start };
+    let shards = launch(options, &attending)?;
+    drop(attending);
     let wall = start.elapsed();
     let mut records = Vec::with_capacity(options.ranks as usize);
     let collected = collect(options, shards, |rank, shard: AttendedShard| {
@@ -293,6 +296,7 @@ struct Attending<'a> {
     /// `None`: each rank makes room for its own rows.
     places: Option<Places<'a>>,
     options: &'a RunOptions,
+    epoch: Instant,
 }
 
 impl Task for Attending<'_> {
@@ -329,6 +333,7 @@ impl Attending<'_> {
         let Self { input, options, .. } = *self;
         let (rank, plan) = (comm.rank(), self.prepared.plan());
         let problem = plan.problem();
+        let recording = RankRecording::begin(options, comm, self.epoch)?;
         let rank_plan = RankPlan::new(&self.prepared, rank);
         let device = options.device();
         let kernel = Kernel::with_team(device.isa, device.team(rank)?)?;
@@ -353,11 +358,14 @@ impl Attending<'_> {
             }
         };
         let non_finite = options.non_finite;
-        let job =
-            Job { plan: &rank_plan, queries: &queries, block, non_finite, attended: &attended };
+        let trace = Trace::new(recording.recorder(), 0);
+        let attended: &(dyn Fn(u64) + Sync) = &attended;
+        let job = Job { plan: &rank_plan, queries: &queries, block, non_finite, attended, trace };
         let (output, measured) = run(&job, state, &backend, comm)?;
         let counts = (measured, *rank_plan.expectation());
         let lse = output.lse.into_iter().map(|NaturalLog(lse)| lse).collect();
-        Ok((RankRecord::new(comm, counts, Duration::ZERO), lse))
+        let mut record = RankRecord::new(comm, counts, Duration::ZERO);
+        record.spans = recording.into_spans();
+        Ok((record, lse))
     }
 }

@@ -135,6 +135,9 @@ pub enum AttendError {
     /// The kernel or its threads could not be made.
     #[error(transparent)]
     Kernel(#[from] KernelError),
+    /// The ranks could not compare their clocks.
+    #[error(transparent)]
+    Clock(#[from] CommError),
     /// The rank's shards could not be read.
     #[error(transparent)]
     Tensor(#[from] TensorError),
@@ -175,6 +178,28 @@ impl Error {
             Self::Attend(error) => error.culprit(),
             Self::Score(error) => error.culprit(),
             Self::Peer(error) => error.culprit(),
+            _ => None,
+        }
+    }
+
+    /// Who or what stopped the run, and which ranks do not answer; `None` where that is not told.
+    pub fn stop_reason(&self) -> Option<&str> {
+        fn of<E>(error: &RunError<E>) -> Option<&CommError> {
+            match error {
+                RunError::World(error) => Some(error),
+                _ => None,
+            }
+        }
+        let error = match self {
+            Self::Agreement(error) => of(error),
+            Self::Collect(error) => of(error),
+            Self::Attend(error) => of(error),
+            Self::Score(error) => of(error),
+            Self::Peer(error) => Some(error),
+            _ => None,
+        };
+        match error {
+            Some(CommError::Stopped { reason }) => Some(reason),
             _ => None,
         }
     }
@@ -254,6 +279,7 @@ fn attend_kind(error: &AttendError) -> ErrorKind {
     match error {
         AttendError::Engine(error) => engine_kind(error),
         AttendError::Kernel(error) => kernel_kind(error),
+        AttendError::Clock(error) => comm_kind(error),
         AttendError::Tensor(error) => tensor_kind(error),
         AttendError::OutOfMemory(_) => ErrorKind::Memory,
     }
@@ -267,6 +293,7 @@ fn score_kind(error: &ScoreError) -> ErrorKind {
             ErrorKind::Memory
         }
         ScoreError::Kernel(error) => kernel_kind(error),
+        ScoreError::Clock(error) => comm_kind(error),
         ScoreError::Vocabulary { .. } => ErrorKind::Input,
         ScoreError::NonFinite { .. } => ErrorKind::NonFinite,
         ScoreError::Dense(DensePassError::Dense(_)) => ErrorKind::Integrity,

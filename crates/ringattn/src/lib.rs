@@ -22,6 +22,7 @@ pub mod predict;
 
 mod agreement;
 mod attend;
+mod clock;
 mod engines;
 mod error;
 #[cfg(feature = "fault-injection")]
@@ -31,9 +32,11 @@ mod host;
 mod job;
 mod launch;
 mod options;
+mod recording;
 mod report;
 mod score;
 mod tensor;
+mod trace;
 
 pub use agreement::AgreementError;
 pub use attend::{AttendInput, AttendOutput, AttendResult, Positions, attend};
@@ -42,6 +45,8 @@ pub use error::{AttendError, Error, ErrorKind};
 pub use job::Job;
 pub use launch::CollectError;
 pub use options::{Meter, RunOptions, StuckHook};
+pub use recording::Recording;
 pub use report::{Balance, LawReport, Overlap, RankReport, Report};
 pub use score::{ScoreOutput, ScoreResult, open_model, score};
 pub use tensor::{ReadAt, Tensor, TensorError};
+pub use trace::Trace;

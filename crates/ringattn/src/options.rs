@@ -3,6 +3,7 @@
 use crate::engines::Engine;
 use crate::error::Error;
 use crate::host;
+use crate::recording::Recording;
 use ringattn_comm::{CommError, StopSignal, local};
 use ringattn_core::Rank;
 use ringattn_engine::NonFinite;
@@ -42,6 +43,8 @@ pub struct RunOptions {
     pub non_finite: NonFinite,
     /// The instruction set of the kernel.
     pub isa: Isa,
+    /// Whether the run is recorded; its report then has a timeline.
+    pub recording: Recording,
     /// Ends the run from outside.
     pub stop: StopSignal,
     /// Shows how far the run is.
@@ -67,6 +70,7 @@ impl RunOptions {
             memory_limit: None,
             non_finite: NonFinite::Refuse,
             isa: Isa::detect(),
+            recording: Recording::Off,
             stop: StopSignal::new(),
             meter: Arc::default(),
             on_stuck: None,

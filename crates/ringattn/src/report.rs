@@ -5,13 +5,14 @@
 
 mod record;
 
-pub(crate) use record::{RankRecord, WORDS};
+pub(crate) use record::RankRecord;
 
 use crate::engines::Engine;
 use crate::options::RunOptions;
+use crate::recording;
 use ringattn_core::Rank;
 use ringattn_engine::Law;
-use ringattn_plan::Plan;
+use ringattn_plan::{Plan, Timeline};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -67,6 +68,9 @@ pub struct Report<R> {
     pub balance: Balance,
     /// How well transfers were hidden behind computing.
     pub overlap: Overlap,
+    /// What every rank did when, if the run was recorded; no part of the report's file.
+    #[serde(skip)]
+    pub timeline: Option<Timeline>,
 }
 
 /// The law: what each rank holds and receives follows from the plan.
@@ -154,11 +158,13 @@ pub(crate) struct Headline<'a> {
 impl<R> Report<R> {
     pub(crate) fn new(
         headline: &Headline<'_>,
-        records: &[RankRecord],
+        mut records: Vec<RankRecord>,
         wall: Duration,
         result: R,
     ) -> Self {
         let Headline { command, options, plan, layers, .. } = *headline;
+        let spans = records.iter_mut().flat_map(|record| std::mem::take(&mut record.spans));
+        let timeline = recording::timeline(options, spans.collect());
         let problem = plan.problem();
         let layout = plan.key_layout();
         let total = |count: fn(&RankRecord) -> Duration| -> f64 {
@@ -168,7 +174,7 @@ impl<R> Report<R> {
             (total(|r| r.measured.transfer), total(|r| r.measured.transfer_wait));
         let holds = |r: &RankRecord| Law::broken(&r.expected, &r.measured.counts).is_none();
         let resident: u64 = records.iter().map(|r| r.measured.counts.resident_kv_bytes).sum();
-        let ranks = layout.ranks().zip(records);
+        let ranks = layout.ranks().zip(&records);
         Self {
             schema: "ringattn.report/1",
             command,
@@ -210,6 +216,7 @@ impl<R> Report<R> {
                     records.iter().map(|r| r.measured.compute.as_secs_f64()),
                 ),
             },
+            timeline,
             overlap: Overlap {
                 transfer_s,
                 hidden_fraction: if transfer_s > 0.0 {

@@ -4,10 +4,13 @@ use crate::agreement::{Terms, agree, digest};
 use crate::error::Error;
 use crate::launch::{Collected, Task, collect, launch};
 use crate::options::RunOptions;
-use crate::report::{Headline, RankRecord, Report, WORDS};
+use crate::recording::RankRecording;
+use crate::report::{Headline, RankRecord, Report};
 use ringattn_comm::Communicator;
 use ringattn_core::{Message, MessageError, Payload, Position, try_reserved};
-use ringattn_model::{LayerPlans, Model, ScoreError, ScoreJob, TokenScore, score_rank};
+use ringattn_model::{
+    LayerPlans, Model, ScoreError, ScoreJob, ScoreObserver, TokenScore, score_rank,
+};
 use ringattn_plan::Plan;
 use serde::Serialize;
 use std::path::Path;
@@ -83,7 +86,7 @@ pub fn score(
         non_finite: options.non_finite,
     };
     let start = Instant::now();
-    let shards = launch(options, &Scoring { job, options })?;
+    let shards = launch(options, &Scoring { job, options, epoch: start })?;
     let wall = start.elapsed();
     let (mut records, mut scores) = (Vec::new(), Vec::new());
     let collected = collect(options, shards, |_, shard: ScoredShard| {
@@ -103,7 +106,7 @@ pub fn score(
     let mask = plan.problem().mask.to_string();
     let headline =
         Headline { command: "score", options, plan, mask, layers: plans.of_layer().len() };
-    let report = Report::new(&headline, &records, wall, output.summary.clone());
+    let report = Report::new(&headline, records, wall, output.summary.clone());
     Ok(Some((output, report)))
 }
 
@@ -125,6 +128,7 @@ fn terms(
 struct Scoring<'a> {
     job: ScoreJob<'a>,
     options: &'a RunOptions,
+    epoch: Instant,
 }
 
 impl Task for Scoring<'_> {
@@ -132,8 +136,14 @@ impl Task for Scoring<'_> {
     type Error = ScoreError;
 
     fn run<C: Communicator>(&self, comm: &C) -> Result<ScoredShard, ScoreError> {
-        let found = score_rank(&self.job, comm, &|tokens| self.options.meter.add(tokens))?;
-        let record = RankRecord::new(comm, (found.measured, found.expected), found.dense);
+        let recording = RankRecording::begin(self.options, comm, self.epoch)?;
+        let observer = ScoreObserver {
+            part_done: &|tokens| self.options.meter.add(tokens),
+            recorder: recording.recorder(),
+        };
+        let found = score_rank(&self.job, comm, &observer)?;
+        let mut record = RankRecord::new(comm, (found.measured, found.expected), found.dense);
+        record.spans = recording.into_spans();
         Ok(ScoredShard { record, scores: found.scores })
     }
 }
@@ -144,7 +154,7 @@ struct ScoredShard {
     scores: Vec<TokenScore>,
 }
 
-/// The record in the header; three words for each score in the payload.
+/// The bytes of the record in the header; record and scores, three words each, in the payload.
 impl Message for ScoredShard {
     const KIND: &'static str = "scores";
 
@@ -153,40 +163,38 @@ impl Message for ScoredShard {
     }
 
     fn header(&self) -> Vec<u64> {
-        self.record.words().to_vec()
+        vec![self.record.to_bytes().len() as u64]
     }
 
     fn payload(&self) -> Payload {
         let words = |score: &TokenScore| {
             [score.position.0, u64::from(score.token), score.logprob.to_bits()]
         };
-        let words = self.scores.iter().flat_map(words);
-        words.flat_map(u64::to_ne_bytes).collect::<Vec<u8>>().into()
+        let mut bytes = self.record.to_bytes();
+        bytes.extend(self.scores.iter().flat_map(words).flat_map(u64::to_ne_bytes));
+        bytes.into()
     }
 
     fn from_payload(header: &[u64], payload: Vec<u8>) -> Result<Self, MessageError> {
         let kind = Self::KIND;
-        let record = header.try_into().map_err(|_| {
-            let (expected, actual) = (WORDS, header.len());
-            MessageError::Header { kind, expected, actual }
-        })?;
-        let (scores, rest) = payload.as_chunks::<24>();
-        if !rest.is_empty() {
-            let (expected, actual) = (24 * scores.len() as u64, payload.len() as u64);
-            return Err(MessageError::Payload { kind, expected, actual });
-        }
-        let score = |bytes: &[u8; 24]| {
-            let word = |index: usize| bytes.as_chunks().0[index];
-            let [position, token, logprob] = [word(0), word(1), word(2)].map(u64::from_ne_bytes);
-            TokenScore {
-                position: Position(position),
-                token: token as u32,
-                logprob: f64::from_bits(logprob),
-            }
+        let &[expected] = header else {
+            return Err(MessageError::Header { kind, expected: 1, actual: header.len() });
         };
-        let scores = scores.iter().map(score).collect();
-        Ok(Self { record: RankRecord::from_words(record), scores })
+        let actual = payload.len() as u64;
+        let parts = payload.split_at_checked(usize::try_from(expected).unwrap_or(usize::MAX));
+        let found = parts.and_then(|(record, rest)| {
+            let (scores, rest) = rest.as_chunks::<24>();
+            Some((RankRecord::from_bytes(record)?, scores)).filter(|_| rest.is_empty())
+        });
+        let (record, scores) = found.ok_or(MessageError::Payload { kind, expected, actual })?;
+        Ok(Self { record, scores: scores.iter().map(token_score).collect() })
     }
+}
+
+fn token_score(bytes: &[u8; 24]) -> TokenScore {
+    let word = |index: usize| u64::from_ne_bytes(bytes.as_chunks().0[index]);
+    let (position, token) = (Position(word(0)), word(1) as u32);
+    TokenScore { position, token, logprob: f64::from_bits(word(2)) }
 }
 
 /// The plan of the first layer; a model that loads has one.

@@ -12,7 +12,7 @@ use crate::progress::Progress;
 use crate::run_options::run_options;
 use crate::summary::Summary;
 use ringattn::core::{Documents, Mask, Window};
-use ringattn::{AttendInput, Engine, Positions, RunOptions, Tensor};
+use ringattn::{AttendInput, Engine, Positions, RunOptions, Tensor, Trace};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -39,6 +39,9 @@ pub(super) fn run(args: &AttendArgs, session: &Session) -> Result<(), Failure> {
     }
     if let Some(file) = &mut outputs.report {
         file.write(|file| report::write(file, &run_report))?;
+    }
+    if let (Some(file), Some(trace)) = (&mut outputs.trace, Trace::new(&run_report)) {
+        file.write(|file| report::write_compact(file, &trace))?;
     }
     let mut summary = Summary::of_attend(&run_report);
     let files = outputs.files();
@@ -214,6 +217,7 @@ fn positions(tensors: &TensorSet) -> Result<Option<Positions>, Failure> {
 struct AttendFiles {
     tensors: TensorFiles,
     report: Option<Staged>,
+    trace: Option<Staged>,
 }
 
 enum TensorFiles {
@@ -241,7 +245,8 @@ impl AttendFiles {
             }
         };
         let report = outputs.open_if("--report", args.run.report.as_deref())?;
-        Ok(Self { tensors, report })
+        let trace = outputs.open_if("--trace", args.run.trace.as_deref())?;
+        Ok(Self { tensors, report, trace })
     }
 
     /// All files with what they are called in the summary.
@@ -251,6 +256,7 @@ impl AttendFiles {
             TensorFiles::Npy { out, lse } => vec![("out", out), ("lse", lse)],
         };
         files.extend(self.report.map(|file| ("report", file)));
+        files.extend(self.trace.map(|file| ("trace", file)));
         files
     }
 }

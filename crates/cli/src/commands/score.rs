@@ -10,15 +10,15 @@ use crate::output::{Staged, report, scores};
 use crate::progress::Progress;
 use crate::run_options::run_options;
 use crate::summary::Summary;
-use ringattn::RunOptions;
 use ringattn::model::Model;
+use ringattn::{RunOptions, Trace};
 use std::path::PathBuf;
 
 pub(super) fn run(args: &ScoreArgs, session: &Session) -> Result<(), Failure> {
     let options = run_options(&args.run, &session.interrupts)?;
     let chatter = args.run.chatter();
     let begun = session.together(&options, || Begun::new(args, session, &options))?;
-    let Begun { document, model, ids, mut scores_file, mut report_file } = begun;
+    let Begun { document, model, ids, mut scores_file, mut report_file, mut trace_file } = begun;
     warn_beyond_training(&model, ids.len(), chatter);
     let progress = Progress::show(&options.meter, Some(ids.len() as u64), chatter);
     let scored = ringattn::score(&model, &ids, &options);
@@ -33,13 +33,17 @@ pub(super) fn run(args: &ScoreArgs, session: &Session) -> Result<(), Failure> {
     if let Some(file) = &mut report_file {
         file.write(|file| report::write(file, &run_report))?;
     }
+    if let (Some(file), Some(trace)) = (&mut trace_file, Trace::new(&run_report)) {
+        file.write(|file| report::write_compact(file, &trace))?;
+    }
     let mut summary = Summary::of_score(&output, &run_report);
-    for (label, file) in [("scores", &scores_file), ("report", &report_file)] {
+    let written = [("scores", &scores_file), ("report", &report_file), ("trace", &trace_file)];
+    for (label, file) in written {
         if let Some(file) = file {
             summary.line(label, &file.target().name);
         }
     }
-    let files = [scores_file, report_file].into_iter().flatten().collect();
+    let files = [scores_file, report_file, trace_file].into_iter().flatten().collect();
     if !to_stdout(args) {
         return session.commit(files, || console::result(&summary.text()));
     }
@@ -59,6 +63,7 @@ struct Begun {
     ids: Vec<u32>,
     scores_file: Option<Staged>,
     report_file: Option<Staged>,
+    trace_file: Option<Staged>,
 }
 
 impl Begun {
@@ -68,6 +73,7 @@ impl Begun {
         let mut outputs = session.outputs(vec![&args.model, &document.path], &options.engine);
         let scores_file = outputs.open_if("--out", scores_file)?;
         let report_file = outputs.open_if("--report", args.run.report.as_deref())?;
+        let trace_file = outputs.open_if("--trace", args.run.trace.as_deref())?;
         let model = ringattn::open_model(&args.model, options)?;
         session.interrupts.check()?;
         let mut ids = document.tokens(&model)?;
@@ -75,7 +81,7 @@ impl Begun {
         let limit = args.limit.and_then(|limit| usize::try_from(limit).ok());
         ids.truncate(limit.unwrap_or(usize::MAX));
         session.interrupts.check()?;
-        Ok(Self { document, model, ids, scores_file, report_file })
+        Ok(Self { document, model, ids, scores_file, report_file, trace_file })
     }
 }
 

@@ -70,6 +70,22 @@ fn check(call: &'static str, code: c_int) -> Result<(), LibraryError> {
     Err(LibraryError { call, reason })
 }
 
+/// Lets all threads allocate from one heap. The C library would give several threads one each, and reserve
+/// 64 MiB of address space for it: as much as a small shard, which limits on address space count.
+fn share_one_heap() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        /// `M_ARENA_MAX` of malloc.h.
+        const ARENA_MAX: c_int = -8;
+        unsafe extern "C" {
+            fn mallopt(parameter: c_int, value: c_int) -> c_int;
+        }
+        // SAFETY: glibc's mallopt may be called by any thread at any time, takes the lock of the heap,
+        // and changes only where later allocations come from. A refusal changes nothing.
+        unsafe { mallopt(ARENA_MAX, 1) };
+    }
+}
+
 /// Which of the two streams of messages; they never match each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stream {
@@ -107,6 +123,7 @@ pub(super) struct Library {
 impl Library {
     /// Starts MPI on the calling thread (MPI_Init_thread); all processes of the job do.
     pub(super) fn start() -> Result<Self, NotStarted> {
+        share_one_heap();
         let (universe, granted) =
             mpi::initialize_with_threading(Threading::Funneled).ok_or(NotStarted::Already)?;
         let universe = ManuallyDrop::new(universe);

@@ -8,7 +8,7 @@ use ringattn_core::{Attention, AttentionShape, Elements, Interval, Position, Ran
 use ringattn_engine::cpu::{
     Arrangement, CpuBackend, CpuBlock, CpuState, Isa, Kernel, KernelError, OutputRows, SharedRows,
 };
-use ringattn_engine::{EngineError, Job, Measured, NonFinite, RankPlan, run};
+use ringattn_engine::{EngineError, Job, Measured, NonFinite, RankPlan, Trace, run};
 use ringattn_oracle::{Dense, Random, Tolerance, attention};
 use ringattn_plan::Plan;
 use std::time::Duration;
@@ -77,7 +77,8 @@ pub(crate) fn ring(
         };
         let block = CpuBlock::new(part(&whole.k), part(&whole.v));
         let state = CpuState::empty(OutputRows::whole(&mut out, query_rows).unwrap()).unwrap();
-        let job = Job { plan: &rank_plan, queries: &queries, block, non_finite, attended: &|_| () };
+        let (attended, trace) = (&|_| (), Trace::off());
+        let job = Job { plan: &rank_plan, queries: &queries, block, non_finite, attended, trace };
         let (output, measured) = run(&job, state, &backend, &comm)?;
         let lse = output.lse;
         Ok((Attention { out, lse }, measured))

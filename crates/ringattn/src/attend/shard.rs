@@ -1,7 +1,7 @@
 //! What one rank found, on its way to where the output is put together.
 
 use super::AttendOutput;
-use crate::report::{RankRecord, WORDS};
+use crate::report::RankRecord;
 use ringattn_core::{Elements, Message, MessageError, Part, Payload, Source};
 use ringattn_plan::Plan;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ fn scatter(bytes: &[u8], target: &mut [f32], (total, width): (usize, usize), tok
     }
 }
 
-/// The record and the number of log-sum-exps in the header.
+/// Record, log-sum-exps and rows in the payload, the bytes of the first two in the header.
 impl Message for AttendedShard {
     const KIND: &'static str = "attended rows";
 
@@ -58,30 +58,29 @@ impl Message for AttendedShard {
     }
 
     fn header(&self) -> Vec<u64> {
-        let mut header = self.record.words().to_vec();
-        header.push(self.lse.bytes().len() as u64);
-        header
+        vec![self.record.to_bytes().len() as u64, self.lse.bytes().len() as u64]
     }
 
     fn payload(&self) -> Payload {
-        Payload::new(vec![Arc::clone(&self.lse), Arc::clone(&self.out)])
+        let record = Arc::new(self.record.to_bytes());
+        Payload::new(vec![record, Arc::clone(&self.lse), Arc::clone(&self.out)])
     }
 
     fn from_payload(header: &[u64], payload: Vec<u8>) -> Result<Self, MessageError> {
-        let (kind, expected, actual) = (Self::KIND, WORDS + 1, header.len());
-        let (Some((words, &[lse])), true) =
-            (header.split_first_chunk::<WORDS>(), actual == expected)
-        else {
-            return Err(MessageError::Header { kind, expected, actual });
+        let kind = Self::KIND;
+        let &[record, lse] = header else {
+            return Err(MessageError::Header { kind, expected: 2, actual: header.len() });
         };
         let actual = payload.len() as u64;
+        let damaged = MessageError::Payload { kind, expected: record.saturating_add(lse), actual };
+        let (record, lse, end) = (record as usize, lse as usize, payload.len());
+        let words = payload.get(..record).and_then(RankRecord::from_bytes);
+        let found = words.ok_or_else(|| damaged.clone())?;
         let whole: Arc<dyn Source> = Arc::new(payload);
         let part = |range| {
-            let part = Part::new(Arc::clone(&whole), range);
-            part.ok_or(MessageError::Payload { kind, expected: lse, actual })
+            Part::new(Arc::clone(&whole), range).map(Arc::new).ok_or_else(|| damaged.clone())
         };
-        let (lse, end) = (lse as usize, actual as usize);
-        let (lse, out) = (Arc::new(part(0..lse)?), Arc::new(part(lse..end)?));
-        Ok(Self { record: RankRecord::from_words(words), lse, out })
+        let rows = record.saturating_add(lse);
+        Ok(Self { record: found, lse: part(record..rows)?, out: part(rows..end)? })
     }
 }

@@ -1,13 +1,15 @@
 //! What one rank brings to the report, and how it travels: as plain words.
 
+mod spans;
+
 use crate::host;
 use ringattn_comm::{Communicator, Counters};
 use ringattn_engine::Measured;
-use ringattn_plan::Expectation;
+use ringattn_plan::{Expectation, Span};
 use std::time::Duration;
 
 /// What one rank measured.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RankRecord {
     /// Counts and times of attention.
     pub(crate) measured: Measured,
@@ -19,10 +21,12 @@ pub(crate) struct RankRecord {
     pub(crate) checksum: Duration,
     /// Most memory of the rank's process so far.
     pub(crate) peak_rss_bytes: Option<u64>,
+    /// What it did when, if that was recorded.
+    pub(crate) spans: Vec<Span>,
 }
 
-/// Words of a record.
-pub(crate) const WORDS: usize = 21;
+/// Words of a record without its spans.
+const WORDS: usize = 21;
 
 impl RankRecord {
     /// The record of the calling rank, whose work is done.
@@ -32,10 +36,26 @@ impl RankRecord {
         dense: Duration,
     ) -> Self {
         let Counters { checksum, .. } = comm.counters();
-        Self { measured, expected, dense, checksum, peak_rss_bytes: host::peak_rss_bytes() }
+        let (peak_rss_bytes, spans) = (host::peak_rss_bytes(), Vec::new());
+        Self { measured, expected, dense, checksum, peak_rss_bytes, spans }
     }
 
-    pub(crate) fn words(&self) -> [u64; WORDS] {
+    /// As bytes, for a message.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let spans = self.spans.iter().flat_map(spans::words);
+        self.words().into_iter().chain(spans).flat_map(u64::to_ne_bytes).collect()
+    }
+
+    /// The record in the bytes of a message; `None` when they hold none.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let words: Vec<_> =
+            bytes.as_chunks().0.iter().map(|&word| u64::from_ne_bytes(word)).collect();
+        let (first, rest) = words.split_first_chunk::<WORDS>()?;
+        let spans = rest.as_chunks().0.iter().map(spans::span).collect::<Option<_>>()?;
+        Some(Self { spans, ..Self::from_words(first) })
+    }
+
+    fn words(&self) -> [u64; WORDS] {
         let counts = |counts: &Expectation| {
             let Expectation { resident_kv_bytes, peak_kv_bytes, sent_bytes, .. } = *counts;
             let Expectation { received_bytes, received_kv_bytes, hops, pairs, .. } = *counts;
@@ -60,7 +80,7 @@ impl RankRecord {
         words
     }
 
-    pub(crate) fn from_words(words: &[u64; WORDS]) -> Self {
+    fn from_words(words: &[u64; WORDS]) -> Self {
         let counts = |first: usize| Expectation {
             resident_kv_bytes: words[first],
             peak_kv_bytes: words[first + 1],
@@ -83,6 +103,7 @@ impl RankRecord {
             dense: time(18),
             checksum: time(19),
             peak_rss_bytes: Some(words[20]).filter(|&bytes| bytes > 0),
+            spans: Vec::new(),
         }
     }
 }
@@ -96,7 +117,11 @@ mod tests {
         let words = std::array::from_fn(|index| index as u64 + 1);
         let record = RankRecord::from_words(&words);
         assert_eq!(record.words(), words);
-        assert_eq!(RankRecord::from_words(&RankRecord::default().words()), RankRecord::default());
         assert_eq!((record.expected.pairs, record.measured.peer_wait.as_nanos()), (14, 18));
+        for spans in [Vec::new(), spans::examples()] {
+            let record = RankRecord { spans, ..record.clone() };
+            assert_eq!(RankRecord::from_bytes(&record.to_bytes()), Some(record));
+        }
+        assert_eq!(RankRecord::from_bytes(&record.to_bytes()[8..]), None);
     }
 }
