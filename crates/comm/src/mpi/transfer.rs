@@ -106,14 +106,18 @@ impl Sending {
         if !self.envelope.is_done() {
             self.envelope.progress(library)?;
             if self.envelope.is_done() {
-                self.matched.store(true, Ordering::Release);
                 world.count(*rank);
-                world.wake(*rank);
             }
         }
         if turn == Turn::Now {
             let done = self.payload.progress(library)?;
             (0..done.pieces).for_each(|_| world.count(*rank));
+        }
+        // As MPI_Issend: matched, and the bytes are no longer needed here. A rank that went on before would
+        // hold one block more than the plan says.
+        if self.is_done() && !self.matched.swap(true, Ordering::AcqRel) {
+            world.count(*rank);
+            world.wake(*rank);
         }
         Ok(if self.payload.is_posted() { turn } else { Turn::Later })
     }
