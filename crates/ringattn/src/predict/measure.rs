@@ -6,7 +6,7 @@
 //! receiver, measured with barriers between two ranks, and its bytes are read from memory when they are
 //! used, at the measured read bandwidth, shared out likewise. Memory: what the system has available.
 
-use super::{NamedOrMeasured, PlanRequest};
+use super::NamedOrMeasured;
 use crate::bench::{BenchError, BenchMask, Case, What, measure_case};
 use crate::error::Error;
 use crate::host;
@@ -106,12 +106,4 @@ fn latency(run: &RunOptions) -> Result<f64, Error> {
         Ok::<_, CommError>(start.elapsed().as_secs_f64() / f64::from(BARRIERS))
     })?;
     Ok(seconds.into_iter().fold(0.0, f64::max))
-}
-
-impl PlanRequest {
-    /// What has to be measured for the request's first layer.
-    pub fn measurement(&self) -> Measurement {
-        let mask = self.masks.first().map_or(&Mask::Full, |group| &group.mask);
-        Measurement::new((self.shape, self.kv_dtype), mask, self.tokens, self.ranks)
-    }
 }
