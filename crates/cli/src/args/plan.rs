@@ -88,15 +88,15 @@ pub(crate) struct MachineArgs {
     pub(crate) threads: Option<usize>,
     /// FLOP/s in attention, instead of the machine's; 312T
     #[arg(long, value_name = "FLOP/S", value_parser = number::positive,
-        allow_negative_numbers = true)]
+        allow_hyphen_values = true)]
     pub(crate) flops: Option<f64>,
     /// Byte/s in one direction; 300G
     #[arg(long, value_name = "BYTE/S", value_parser = number::positive,
-        allow_negative_numbers = true)]
+        allow_hyphen_values = true)]
     pub(crate) bandwidth: Option<f64>,
     /// Seconds of a message beside its bytes; 1e-5
     #[arg(long, value_name = "SECONDS", value_parser = number::not_negative,
-        allow_negative_numbers = true)]
+        allow_hyphen_values = true)]
     pub(crate) latency: Option<f64>,
     /// Bytes of memory; 80G
     #[arg(long, value_name = "BYTES", value_parser = number::count, allow_negative_numbers = true)]
@@ -118,7 +118,7 @@ pub(crate) struct ConditionArgs {
     pub(crate) slow_link: Vec<(Rank, f64)>,
     /// Every message takes up to so many seconds more
     #[arg(long, value_name = "SECONDS", value_parser = number::not_negative,
-        allow_negative_numbers = true)]
+        allow_hyphen_values = true)]
     pub(crate) jitter: Option<f64>,
     /// Decides the jitter
     #[arg(long, value_name = "N", value_parser = number::count, allow_negative_numbers = true,

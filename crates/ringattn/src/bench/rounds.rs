@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 pub(super) struct Row {
     pub(super) case: Case,
     task: Task,
+    /// The time that counts.
+    pub(super) clock: Clock,
     /// Seconds of the best round.
     pub(super) best: f64,
 }
@@ -38,7 +40,12 @@ impl Row {
             What::Ring => Task::Ring(Ring::new(&case, run, inputs)?),
             What::Dense => Task::Dense(Dense::new(&case, run.isa, inputs)?),
         };
-        Ok(Self { case, task, best: f64::INFINITY })
+        let clock = match task {
+            Task::Ring(_) => Clock::Process,
+            _ if case.threads == 1 => Clock::Thread,
+            _ => Clock::Wall,
+        };
+        Ok(Self { case, task, clock, best: f64::INFINITY })
     }
 
     /// What the best round reached.
@@ -57,17 +64,9 @@ impl Row {
         Speed::Gflops(flops / self.best / 1e9)
     }
 
-    fn clock(&self) -> Clock {
-        match self.task {
-            Task::Ring(_) => Clock::Process,
-            _ if self.case.threads == 1 => Clock::Thread,
-            _ => Clock::Wall,
-        }
-    }
-
     /// Runs it once more.
     pub(super) fn run(&mut self, run: &RunOptions) -> Result<(), Error> {
-        let clock = self.clock();
+        let clock = self.clock;
         let start = (Instant::now(), clock.processor_time());
         match &mut self.task {
             Task::Attention(attention) => attention.run(&Watch(run))?,
@@ -85,7 +84,7 @@ impl Row {
 
 /// The time that counts for a row.
 #[derive(Clone, Copy)]
-enum Clock {
+pub(super) enum Clock {
     /// Processor time of this thread, which other work on the machine stretches little.
     Thread,
     /// Processor time of all threads of the process.

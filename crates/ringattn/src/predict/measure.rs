@@ -1,12 +1,12 @@
 //! This machine as the machine of a plan whose ranks are threads of one process.
 //!
 //! Speed: what the kernel reaches on a block like those of the plan (same heads per key head, head
-//! dimension, element type and kind of mask), with as many threads as all ranks have, up to the cores
-//! there are, shared out among the ranks. A hop hands over a handle: its latency is that of waking the
+//! dimension, element type and kind of mask) per second of processor time, while as many threads run as
+//! all ranks have, up to the cores there are; shared out among the ranks. A hop hands over a handle: its latency is that of waking the
 //! receiver, measured with barriers between two ranks, and its bytes are read from memory when they are
 //! used, at the measured read bandwidth, shared out likewise. Memory: what the system has available.
 
-use super::{NamedOrMeasured, PlanRequest};
+use super::NamedOrMeasured;
 use crate::bench::{BenchError, BenchMask, Case, What, measure_case};
 use crate::error::Error;
 use crate::host;
@@ -78,7 +78,8 @@ pub fn measure_machine(
     let wanted = run.threads_per_rank().saturating_mul(ranks as usize);
     let threads = wanted.min(host::cores());
     let share = f64::from(ranks);
-    let flops = measure_case(&measurement.case(threads), ROUNDS, &run)? / share;
+    let of_thread = measure_case(&measurement.case(threads), ROUNDS, &run)?;
+    let flops = of_thread * threads as f64 / share;
     let bandwidth = read_bandwidth(run.isa, threads).map_err(BenchError::from)? / share;
     let latency = latency(&run)?;
     let memory = host::available_memory_bytes().unwrap_or(u64::MAX) / u64::from(ranks);
@@ -105,12 +106,4 @@ fn latency(run: &RunOptions) -> Result<f64, Error> {
         Ok::<_, CommError>(start.elapsed().as_secs_f64() / f64::from(BARRIERS))
     })?;
     Ok(seconds.into_iter().fold(0.0, f64::max))
-}
-
-impl PlanRequest {
-    /// What has to be measured for the request's first layer.
-    pub fn measurement(&self) -> Measurement {
-        let mask = self.masks.first().map_or(&Mask::Full, |group| &group.mask);
-        Measurement::new((self.shape, self.kv_dtype), mask, self.tokens, self.ranks)
-    }
 }
