@@ -152,8 +152,8 @@ def overlap(cluster, binary, work):
     attend = (binary, "attend", source, "--mask", "causal", "--out", out, "--threads", "1")
     attend += ("--report", report)
 
-    def once():
-        cluster.succeed(*attend)
+    def once(*more):
+        cluster.succeed(*attend, *more)
         with open(report) as file:
             return json.load(file)
 
@@ -164,6 +164,9 @@ def overlap(cluster, binary, work):
         cluster.shape("400mbit")
         runs["shaped"].append(once())
         cluster.unshape()
+    cluster.shape("400mbit")
+    without = once("--no-overlap")
+    cluster.unshape()
     free, shaped = (min(found, key=lambda report: report["wall_s"]) for found in runs.values())
     hidden = shaped["overlap"]["hidden_fraction"]
     slower = shaped["wall_s"] / free["wall_s"]
@@ -173,6 +176,13 @@ def overlap(cluster, binary, work):
         f"hidden {hidden:.4f}, {shaped['wall_s']:.3f} s against {free['wall_s']:.3f} s unshaped ({slower:.3f})"
     )
     assert hidden >= 0.95, hidden
+    steps = sum(rank["hops"] for rank in shaped["per_rank"])
+    unhidden = sum(rank["transfer_wait_s"] for rank in without["per_rank"])
+    print(
+        f"waits for transfers per step: {1e3 * waits / steps:.3f} ms with overlap, "
+        f"{1e3 * unhidden / steps:.1f} ms without"
+    )
+    assert unhidden > 10 * waits, (unhidden, waits)
     # Generous: four ranks share the cores of this machine with whatever else runs.
     assert slower <= 1.3, slower
 

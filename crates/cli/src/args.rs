@@ -17,8 +17,8 @@ use ringattn::Recording;
 use ringattn::bench::BenchSize;
 use ringattn::comm::Checksum;
 use ringattn::core::DType;
-use ringattn::engine::NonFinite;
 use ringattn::engine::cpu::{Affinity, Isa};
+use ringattn::engine::{NonFinite, Overlap};
 use ringattn::plan::LayoutKind;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -177,6 +177,9 @@ pub(crate) struct RunArgs {
     /// auto is mpi where one of these has, else local
     #[arg(long, default_value = "auto")]
     pub(crate) engine: EngineName,
+    /// Wait for each block before computing, to see in the report what overlap is worth
+    #[arg(long)]
+    no_overlap: bool,
     /// Trust the fabric: send without checksums between processes
     #[arg(long)]
     no_checksum: bool,
@@ -208,6 +211,11 @@ impl RunArgs {
     /// How much is said on stderr.
     pub(crate) fn chatter(&self) -> Chatter {
         if self.quiet { Chatter::Quiet } else { Chatter::Shown }
+    }
+
+    /// Whether blocks travel while others are attended.
+    pub(crate) fn overlap(&self) -> Overlap {
+        if self.no_overlap { Overlap::Off } else { Overlap::On }
     }
 
     /// Whether blocks are checked on their way between processes.

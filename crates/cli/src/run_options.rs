@@ -53,6 +53,7 @@ pub(crate) fn run_options(args: &RunArgs, interrupts: &Interrupts) -> Result<Run
     options.memory_limit = args.memory_limit;
     options.non_finite = args.non_finite();
     options.recording = args.recording();
+    options.overlap = args.overlap();
     #[cfg(feature = "fault-injection")]
     options.fault.clone_from(&args.fault);
     Ok(options)

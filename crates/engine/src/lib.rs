@@ -19,4 +19,4 @@ pub use error::EngineError;
 pub use finite::NonFinite;
 pub use measured::{Law, Measured};
 pub use record::{Recorder, Trace};
-pub use run::{Job, RankPlan, run};
+pub use run::{Job, Overlap, RankPlan, run};

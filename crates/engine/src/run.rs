@@ -53,6 +53,16 @@ impl<'a> RankPlan<'a> {
     }
 }
 
+/// Whether blocks travel while others are attended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Overlap {
+    /// They do.
+    #[default]
+    On,
+    /// Each step waits for its messages before it computes, to show what overlap is worth.
+    Off,
+}
+
 /// One attention as one rank sees it.
 pub struct Job<'a, B: Backend> {
     /// The rank's part of the plan.
@@ -67,6 +77,8 @@ pub struct Job<'a, B: Backend> {
     pub attended: &'a (dyn Fn(u64) + Sync),
     /// Where what happens is recorded.
     pub trace: Trace<'a>,
+    /// When the blocks that arrive are waited for.
+    pub overlap: Overlap,
 }
 
 /// Runs one attention, from the empty `state` of the queries, and proves that it counted what the
@@ -150,7 +162,10 @@ impl<'a, 's, B: Backend, C: Communicator> Walk<'a, 's, B, C> {
         let receive = step.receive.map(|transfer| self.begin_receive(transfer)).transpose()?;
         let send = step.send.map(|transfer| self.begin_send(step, transfer)).transpose()?;
         let posted = self.job.trace.now();
-        let work = step.attend.map(|block| self.attend(step, block)).transpose()?;
+        let attend =
+            |walk: &mut Self| step.attend.map(|block| walk.attend(step, block)).transpose();
+        let overlaps = self.job.overlap == Overlap::On;
+        let begun = if overlaps { attend(self)? } else { None };
         let arrived = receive.map(|receive| self.end_receive(step, receive)).transpose()?.flatten();
         let held = self.held.values().map(Message::byte_len).sum();
         self.measured.counts.peak_kv_bytes = self.measured.counts.peak_kv_bytes.max(held);
@@ -159,6 +174,7 @@ impl<'a, 's, B: Backend, C: Communicator> Walk<'a, 's, B, C> {
             let message = self.transmission(transfer);
             self.job.trace.sent(step.index, message, (posted, self.comm.counters().last_wait));
         }
+        let work = if overlaps { begun } else { attend(self)? };
         let failed = |source| self.job.plan.device_error(step.index, source);
         if let Some(token) = work {
             self.backend.wait(token).map_err(failed)?;

@@ -13,7 +13,9 @@ use ringattn_engine::cpu::{
     Arrangement, CpuBackend, CpuBlock, CpuState, Device, Kernel, KernelError, OutputRows,
     SharedRows,
 };
-use ringattn_engine::{EngineError, Job, Measured, NonFinite, RankPlan, Recorder, Trace, run};
+use ringattn_engine::{
+    EngineError, Job, Measured, NonFinite, Overlap, RankPlan, Recorder, Trace, run,
+};
 use ringattn_plan::{Expectation, Layout, Plan, PlanError, Prepared, Problem, Schedule};
 use std::time::Duration;
 use thiserror::Error;
@@ -97,6 +99,8 @@ pub struct ScoreJob<'a> {
     pub device: Device,
     /// What to do about values that are not finite.
     pub non_finite: NonFinite,
+    /// Whether blocks travel while others are attended.
+    pub overlap: Overlap,
 }
 
 /// A token and the log-probability (natural) that the tokens before it give to it.
@@ -219,8 +223,15 @@ pub fn score_rank<C: Communicator>(
         let non_finite = job.non_finite;
         let trace = Trace::new(observer.recorder, layer as u32);
         let uncounted = &|_| ();
-        let attention =
-            Job { plan, queries: &queries, block, non_finite, attended: uncounted, trace };
+        let attention = Job {
+            plan,
+            queries: &queries,
+            block,
+            non_finite,
+            attended: uncounted,
+            trace,
+            overlap: job.overlap,
+        };
         let (_, counted) = run(&attention, state, &backend, comm)
             .map_err(|source| ScoreError::Attention { layer, source })?;
         measured += counted;

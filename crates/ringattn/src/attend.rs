@@ -85,15 +85,7 @@ pub fn attend(
     input: &AttendInput,
     options: &RunOptions,
 ) -> Result<Option<(AttendOutput, Report<AttendResult>)>, Error> {
-    options.check_ranks()?;
-    let plan = plan(input, options)?;
-    let head_dim = plan.problem().shape.head_dim();
-    let scale = input.softmax_scale.unwrap_or_else(|| 1.0 / (head_dim as f64).sqrt());
-    let narrow = scale as f32;
-    if !narrow.is_finite() || (scale != 0.0 && !narrow.is_normal()) {
-        return Err(Error::Scale { scale });
-    }
-    check_memory(input, &plan, options)?;
+    let (plan, scale) = options.engine.together(&options.stop, || checked(input, options))?;
     options.meter.start(u64::try_from(plan.problem().pairs()).unwrap_or(u64::MAX));
     agree(options, || Ok(terms(input, scale, &plan, options)))?;
     let Some((output, records, wall)) = attend_ranks((input, scale), &plan, options)? else {
@@ -103,6 +95,20 @@ pub fn attend(
     let mask = input.mask.to_string();
     let headline = Headline { command: "attend", options, plan: &plan, mask, layers: 1 };
     Ok(Some((output, Report::new(&headline, records, wall, result))))
+}
+
+/// The plan and the factor of `q.k`, if the run can be and fits into memory.
+fn checked(input: &AttendInput, options: &RunOptions) -> Result<(Plan, f64), Error> {
+    options.check_ranks()?;
+    let plan = plan(input, options)?;
+    let head_dim = plan.problem().shape.head_dim();
+    let scale = input.softmax_scale.unwrap_or_else(|| 1.0 / (head_dim as f64).sqrt());
+    let narrow = scale as f32;
+    if !narrow.is_finite() || (scale != 0.0 && !narrow.is_normal()) {
+        return Err(Error::Scale { scale });
+    }
+    check_memory(input, &plan, options)?;
+    Ok((plan, scale))
 }
 
 /// What the ranks of a job must have in common.
@@ -360,7 +366,16 @@ impl Attending<'_> {
         let non_finite = options.non_finite;
         let trace = Trace::new(recording.recorder(), 0);
         let attended: &(dyn Fn(u64) + Sync) = &attended;
-        let job = Job { plan: &rank_plan, queries: &queries, block, non_finite, attended, trace };
+        let overlap = options.overlap;
+        let job = Job {
+            plan: &rank_plan,
+            queries: &queries,
+            block,
+            non_finite,
+            attended,
+            trace,
+            overlap,
+        };
         let (output, measured) = run(&job, state, &backend, comm)?;
         let counts = (measured, *rank_plan.expectation());
         let lse = output.lse.into_iter().map(|NaturalLog(lse)| lse).collect();

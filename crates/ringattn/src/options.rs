@@ -6,8 +6,8 @@ use crate::host;
 use crate::recording::Recording;
 use ringattn_comm::{CommError, StopSignal, local};
 use ringattn_core::Rank;
-use ringattn_engine::NonFinite;
 use ringattn_engine::cpu::{Affinity, Device, Isa};
+use ringattn_engine::{NonFinite, Overlap};
 use ringattn_plan::{Layout, LayoutError, LayoutKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,6 +41,8 @@ pub struct RunOptions {
     pub memory_limit: Option<u64>,
     /// What to do about values that are not finite.
     pub non_finite: NonFinite,
+    /// Whether blocks travel while others are attended.
+    pub overlap: Overlap,
     /// The instruction set of the kernel.
     pub isa: Isa,
     /// Whether the run is recorded; its report then has a timeline.
@@ -69,6 +71,7 @@ impl RunOptions {
             timeout: local::DEFAULT_TIMEOUT,
             memory_limit: None,
             non_finite: NonFinite::Refuse,
+            overlap: Overlap::On,
             isa: Isa::detect(),
             recording: Recording::Off,
             stop: StopSignal::new(),

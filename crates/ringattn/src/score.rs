@@ -61,18 +61,7 @@ pub fn score(
     tokens: &[u32],
     options: &RunOptions,
 ) -> Result<Option<(ScoreOutput, Report<ScoreResult>)>, Error> {
-    options.check_ranks()?;
-    check_tokens(model, tokens)?;
-    if model.isa() != options.isa {
-        return Err(Error::Mismatch {
-            what: "the instruction set that the weights are packed for",
-            expected: options.isa.to_string(),
-            actual: model.isa().to_string(),
-        });
-    }
-    let layout = options.layout(tokens.len() as u64)?;
-    let plans = LayerPlans::new(model, &layout)?;
-    check_memory(model, &plans, options)?;
+    let plans = options.engine.together(&options.stop, || checked(model, tokens, options))?;
     // The layers, and the vocabulary head as one more.
     options.meter.start(tokens.len() as u64 * (plans.of_layer().len() as u64 + 1));
     agree(options, || terms(model, tokens, &plans, options))?;
@@ -84,6 +73,7 @@ pub fn score(
         prepared: &prepared,
         device: options.device(),
         non_finite: options.non_finite,
+        overlap: options.overlap,
     };
     let start = Instant::now();
     let shards = launch(options, &Scoring { job, options, epoch: start })?;
@@ -108,6 +98,23 @@ pub fn score(
         Headline { command: "score", options, plan, mask, layers: plans.of_layer().len() };
     let report = Report::new(&headline, records, wall, output.summary.clone());
     Ok(Some((output, report)))
+}
+
+/// The plans, if the run can be and fits into memory.
+fn checked(model: &Model, tokens: &[u32], options: &RunOptions) -> Result<LayerPlans, Error> {
+    options.check_ranks()?;
+    check_tokens(model, tokens)?;
+    if model.isa() != options.isa {
+        return Err(Error::Mismatch {
+            what: "the instruction set that the weights are packed for",
+            expected: options.isa.to_string(),
+            actual: model.isa().to_string(),
+        });
+    }
+    let layout = options.layout(tokens.len() as u64)?;
+    let plans = LayerPlans::new(model, &layout)?;
+    check_memory(model, &plans, options)?;
+    Ok(plans)
 }
 
 /// What the ranks of a job must have in common.

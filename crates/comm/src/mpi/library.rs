@@ -72,7 +72,7 @@ fn check(call: &'static str, code: c_int) -> Result<(), LibraryError> {
 
 /// Lets all threads allocate from one heap. The C library would give several threads one each, and reserve
 /// 64 MiB of address space for it: as much as a small shard, which limits on address space count.
-fn share_one_heap() {
+pub(super) fn share_one_heap() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         /// `M_ARENA_MAX` of malloc.h.
@@ -123,7 +123,6 @@ pub(super) struct Library {
 impl Library {
     /// Starts MPI on the calling thread (MPI_Init_thread); all processes of the job do.
     pub(super) fn start() -> Result<Self, NotStarted> {
-        share_one_heap();
         let (universe, granted) =
             mpi::initialize_with_threading(Threading::Funneled).ok_or(NotStarted::Already)?;
         let universe = ManuallyDrop::new(universe);

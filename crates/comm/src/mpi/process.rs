@@ -7,7 +7,7 @@
 
 use super::communicator::MpiCommunicator;
 use super::desk::{Desk, Order, Run, State};
-use super::library::{Library, NotStarted};
+use super::library::{Library, NotStarted, share_one_heap};
 use super::link::Link;
 use super::options::{MAX_PIECE, Options};
 use super::peers::Peers;
@@ -129,6 +129,8 @@ impl World {
         if options.piece == 0 || options.piece > MAX_PIECE {
             return Err(StartError::Piece { actual: options.piece });
         }
+        // Before the first thread of a job allocates.
+        share_one_heap();
         let (sender, receiver) = mpsc::channel();
         let host = host.to_owned();
         let life = move || match start(&host) {

@@ -8,7 +8,7 @@ use ringattn_core::{Attention, AttentionShape, Elements, Interval, Position, Ran
 use ringattn_engine::cpu::{
     Arrangement, CpuBackend, CpuBlock, CpuState, Isa, Kernel, KernelError, OutputRows, SharedRows,
 };
-use ringattn_engine::{EngineError, Job, Measured, NonFinite, RankPlan, Trace, run};
+use ringattn_engine::{EngineError, Job, Measured, NonFinite, Overlap, RankPlan, Trace, run};
 use ringattn_oracle::{Dense, Random, Tolerance, attention};
 use ringattn_plan::Plan;
 use std::time::Duration;
@@ -78,7 +78,16 @@ pub(crate) fn ring(
         let block = CpuBlock::new(part(&whole.k), part(&whole.v));
         let state = CpuState::empty(OutputRows::whole(&mut out, query_rows).unwrap()).unwrap();
         let (attended, trace) = (&|_| (), Trace::off());
-        let job = Job { plan: &rank_plan, queries: &queries, block, non_finite, attended, trace };
+        let overlap = Overlap::On;
+        let job = Job {
+            plan: &rank_plan,
+            queries: &queries,
+            block,
+            non_finite,
+            attended,
+            trace,
+            overlap,
+        };
         let (output, measured) = run(&job, state, &backend, &comm)?;
         let lse = output.lse;
         Ok((Attention { out, lse }, measured))
