@@ -1,8 +1,10 @@
 //! The command line: what can be asked for, and the help.
 
+mod generate;
 mod lists;
 mod number;
 
+pub(crate) use generate::GenerateArgs;
 pub(crate) use lists::{CuSeqlens, WindowBounds};
 
 use crate::console::{self, Chatter};
@@ -33,6 +35,7 @@ const EXIT_CODES: &str = "Exit codes: 0 ok, 2 usage or shape, 3 input file, 4 pe
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Score(ScoreArgs),
+    Generate(GenerateArgs),
     Attend(AttendArgs),
     Bench(BenchArgs),
 }

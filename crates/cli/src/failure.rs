@@ -37,6 +37,12 @@ pub(crate) enum UsageError {
     Arguments { message: String, help: String },
     #[error("--engine mpi: this build has no MPI engine, expected auto or local")]
     NoMpi,
+    #[error("--stop: expected a text that is not empty")]
+    EmptyStop,
+    #[error("--chat: expected a question, by --prompt or --file")]
+    NoQuestion,
+    #[error("--chat: {model} has no chat template")]
+    NoChatTemplate { model: String },
     #[error(
         "attend takes one safetensors file or three npy files (Q K V), got {count} ({first}, ...)"
     )]
@@ -79,6 +85,7 @@ impl Failure {
                 ErrorKind::Timeout => 5,
                 ErrorKind::Integrity => 6,
                 ErrorKind::Memory => 8,
+                ErrorKind::Output => 9,
                 ErrorKind::NonFinite => 10,
                 ErrorKind::Stopped => Signal::Interrupt.exit_code(),
             },

@@ -1,4 +1,5 @@
-//! SIGINT and SIGTERM: the first ends the run, the second the process.
+//! SIGINT and SIGTERM: the first ends the run, or is left to the command to heed; the second ends the
+//! process.
 
 use crate::console;
 use crate::failure::Failure;
@@ -9,7 +10,7 @@ use signal_hook::iterator::Signals;
 use std::fmt;
 use std::io;
 use std::process;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
@@ -49,6 +50,8 @@ pub(crate) struct Interrupts {
     /// Ends a run when a signal comes.
     pub(crate) stop: StopSignal,
     first: Arc<OnceLock<Signal>>,
+    /// Whether the command itself looks for the first signal.
+    deferred: Arc<AtomicBool>,
     staging: Staging,
 }
 
@@ -61,8 +64,12 @@ impl Interrupts {
             .map_err(failed("the watch over signals"))?;
         let mut signals =
             Signals::new([SIGINT, SIGTERM]).map_err(failed("the watch over signals"))?;
-        let interrupts =
-            Self { stop: StopSignal::new(), first: Arc::default(), staging: staging.clone() };
+        let interrupts = Self {
+            stop: StopSignal::new(),
+            first: Arc::default(),
+            deferred: Arc::default(),
+            staging: staging.clone(),
+        };
         let watched = interrupts.clone();
         let listen = move || {
             for signal in signals.forever() {
@@ -81,6 +88,9 @@ impl Interrupts {
         if self.first.set(signal).is_err() {
             self.leave();
         }
+        if self.deferred.load(Ordering::SeqCst) {
+            return;
+        }
         self.stop.stop(&signal.to_string());
         let late = self.clone();
         // What does not look at the stop signal (loading, tokenizing, writing) is left behind.
@@ -91,6 +101,18 @@ impl Interrupts {
         if thread::Builder::new().spawn(leave_late).is_err() {
             self.leave();
         }
+    }
+
+    /// From now on the first signal ends nothing by itself: the command asks whether it [`came`].
+    ///
+    /// [`came`]: Self::came
+    pub(crate) fn defer(&self) {
+        self.deferred.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether a signal has come.
+    pub(crate) fn came(&self) -> bool {
+        self.first.get().is_some()
     }
 
     /// Ends the process at once.

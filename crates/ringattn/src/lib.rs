@@ -3,7 +3,7 @@
 //! The sequence is sharded over the ranks of a ring; K,V blocks circulate and are folded into an
 //! online softmax. The result equals dense attention, and every run proves its memory and traffic
 //! against the plan. [`attend`] computes one attention over given tensors, [`score`] the
-//! log-probabilities of a document under a model; both return a [`Report`]. [`bench::bench`] says
+//! log-probabilities of a document under a model, [`generate`] continues one; all return a [`Report`]. [`bench::bench`] says
 //! how fast the machine is.
 //!
 //! This crate is the public interface; the crates below it are re-exported as [`core`], [`plan`],
@@ -21,6 +21,7 @@ pub mod bench;
 
 mod attend;
 mod error;
+mod generate;
 mod host;
 mod launch;
 mod options;
@@ -30,6 +31,9 @@ mod tensor;
 
 pub use attend::{AttendInput, AttendOutput, AttendResult, Positions, attend};
 pub use error::{AttendError, Error, ErrorKind};
+pub use generate::{
+    DecodeReport, GenerateInput, GenerateOutput, GenerateResult, RankGenerateError, generate,
+};
 pub use options::{Meter, RunOptions, StuckHook};
 pub use report::{Balance, LawReport, Overlap, RankReport, Report};
 pub use score::{ScoreOutput, ScoreResult, open_model, score};

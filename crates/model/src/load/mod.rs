@@ -10,6 +10,7 @@ pub(crate) use gguf::Header as GgufHeader;
 
 use crate::ModelError;
 use crate::config::{ModelConfig, Parts, Presence, folder};
+use crate::conventions::{self, TextConventions};
 use crate::file::{display, io};
 use crate::tokenizer::Tokenizer;
 use crate::weights::{LayerWeights, Linear, Matrix, Weights};
@@ -73,6 +74,17 @@ impl Model {
         match &self.source {
             Source::Folder(path) => Tokenizer::from_file(&path.join("tokenizer.json")),
             Source::Gguf(path) => gguf::tokenizer(path),
+        }
+    }
+
+    /// Which tokens end a text, and the chat template.
+    ///
+    /// # Errors
+    /// When the files that say so are unsound.
+    pub fn conventions(&self) -> Result<TextConventions, ModelError> {
+        match &self.source {
+            Source::Folder(path) => conventions::of_folder(path),
+            Source::Gguf(path) => gguf::conventions(path),
         }
     }
 
