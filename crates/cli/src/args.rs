@@ -2,10 +2,12 @@
 
 #[cfg(feature = "fault-injection")]
 mod fault;
+mod generate;
 mod lists;
 mod number;
 mod plan;
 
+pub(crate) use generate::GenerateArgs;
 pub(crate) use lists::{CuSeqlens, WindowBounds};
 pub(crate) use plan::{ConditionArgs, MachineArgs, PlanArgs};
 
@@ -39,6 +41,7 @@ const EXIT_CODES: &str = "Exit codes: 0 ok, 2 usage or shape, 3 input file, 4 pe
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Score(ScoreArgs),
+    Generate(GenerateArgs),
     Attend(AttendArgs),
     Bench(BenchArgs),
     Plan(PlanArgs),

@@ -2,6 +2,7 @@
 
 mod attend;
 mod bench;
+mod generate;
 mod plan;
 mod score;
 
@@ -22,6 +23,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         let session = Session { staging: staging.clone(), interrupts };
         let work = || match command {
             Command::Score(args) => score::run(&args, &session),
+            Command::Generate(args) => generate::run(&args, &session),
             Command::Attend(args) => attend::run(&args, &session),
             Command::Bench(args) => bench::run(&args, &session),
             Command::Plan(args) => plan::run(&args, &session),

@@ -63,6 +63,26 @@ pub(crate) fn result(text: &str) -> Result<(), OutputError> {
     stdout_outcome(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
 }
 
+/// Whether anybody reads stdout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reader {
+    There,
+    Gone,
+}
+
+/// Writes a piece of a text to stdout, at once.
+///
+/// # Errors
+/// When stdout cannot be written.
+pub(crate) fn piece(text: &str) -> Result<Reader, OutputError> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Reader::Gone),
+        Err(source) => Err(OutputError::Write { file: "stdout".to_owned(), source }),
+        Ok(()) => Ok(Reader::There),
+    }
+}
+
 /// Lets `write` write to stdout until it ends or nobody reads any more.
 ///
 /// # Errors

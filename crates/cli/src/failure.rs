@@ -46,6 +46,12 @@ pub(crate) enum UsageError {
          build with --features mpi, or choose --engine local"
     )]
     NoMpi,
+    #[error("--stop: expected a text that is not empty")]
+    EmptyStop,
+    #[error("--chat: expected a question, by --prompt or --file")]
+    NoQuestion,
+    #[error("--chat: {model} has no chat template")]
+    NoChatTemplate { model: String },
     #[error(
         "--no-checksum: the local engine moves nothing between processes; leave the option out"
     )]
@@ -95,6 +101,7 @@ impl Failure {
                 ErrorKind::Timeout => 5,
                 ErrorKind::Integrity => 6,
                 ErrorKind::Memory => 8,
+                ErrorKind::Output => 9,
                 ErrorKind::NonFinite => 10,
                 ErrorKind::Stopped => Signal::Interrupt.exit_code(),
             },

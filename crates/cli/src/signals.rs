@@ -1,4 +1,5 @@
-//! SIGINT and SIGTERM: the first ends the run, the second the process.
+//! SIGINT and SIGTERM: the first ends the run, or is left to the command to heed; the second ends the
+//! process.
 
 use crate::console;
 use crate::failure::Failure;
@@ -50,6 +51,8 @@ pub(crate) struct Interrupts {
     /// Ends a run when a signal comes.
     pub(crate) stop: StopSignal,
     first: Arc<OnceLock<Signal>>,
+    /// Whether the command itself looks for the first signal.
+    deferred: Arc<AtomicBool>,
     staging: Staging,
     /// The MPI job that this process is in.
     job: Arc<OnceLock<Job>>,
@@ -72,6 +75,7 @@ impl Interrupts {
             staging: staging.clone(),
             job: Arc::default(),
             ends: Arc::default(),
+            deferred: Arc::default(),
         };
         let watched = interrupts.clone();
         let listen = move || {
@@ -90,6 +94,9 @@ impl Interrupts {
     fn receive(&self, signal: Signal) {
         if self.first.set(signal).is_err() {
             self.leave();
+        }
+        if self.deferred.load(Ordering::SeqCst) {
+            return;
         }
         self.stop.stop(&signal.to_string());
         let late = self.clone();
@@ -117,6 +124,18 @@ impl Interrupts {
     /// From now on another thread ends the process.
     pub(crate) fn leave_the_end_to_others(&self) {
         self.ends.store(true, Ordering::Release);
+    }
+
+    /// From now on the first signal ends nothing by itself: the command asks whether it [`came`].
+    ///
+    /// [`came`]: Self::came
+    pub(crate) fn defer(&self) {
+        self.deferred.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether a signal has come.
+    pub(crate) fn came(&self) -> bool {
+        self.first.get().is_some()
     }
 
     /// Ends the process at once.

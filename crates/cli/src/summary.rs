@@ -1,6 +1,6 @@
 //! The few lines that a person reads after a run.
 
-use ringattn::{AttendResult, RankReport, Report, ScoreOutput, ScoreResult};
+use ringattn::{AttendResult, GenerateResult, RankReport, Report, ScoreOutput, ScoreResult};
 use std::fmt::Write;
 
 /// Lines of a label and a text.
@@ -20,6 +20,42 @@ impl Summary {
         };
         summary.line("perplexity", &perplexity);
         summary.run(report);
+        summary
+    }
+
+    /// What a person wants to know after `generate`.
+    pub(crate) fn of_generate(report: &Report<GenerateResult>) -> Self {
+        let mut summary = Self::default();
+        let result = &report.result;
+        let cached = match result.cached_tokens {
+            0 => String::new(),
+            cached => format!(" behind {cached} cached"),
+        };
+        let (speed, seconds) = (result.prefill_tokens_per_s, result.prefill_s);
+        let prompt = result.prompt_tokens;
+        summary.line("prompt", &format!("{prompt}{cached}, {speed:.1} tokens/s ({seconds:.2} s)"));
+        let speed = match result.decode_tokens_per_s {
+            Some(speed) => format!(", {speed:.1} tokens/s after the first"),
+            None => String::new(),
+        };
+        let ended = result.finish.replace('_', " ");
+        summary.line("new", &format!("{}{speed} (ended by {ended})", result.generated_tokens));
+        let (ranks, threads) = (report.ranks, report.threads);
+        let decode = &result.decode;
+        let text = format!(
+            "{ranks} rank{} of {threads} thread{}, {}, {} rounds a layer, {} {}",
+            plural(ranks as usize),
+            plural(threads),
+            decode.schedule,
+            decode.rounds_per_layer,
+            report.kv_dtype,
+            report.isa,
+        );
+        summary.line("decode", &text);
+        let bytes = result.cache_bytes_per_rank.iter().max().copied().unwrap_or(0);
+        summary.line("cache", &format!("at most {:.1} MB a rank", bytes as f64 / 1e6));
+        let law = if report.law.holds { "holds" } else { "BROKEN" };
+        summary.line("law", law);
         summary
     }
 

@@ -1,5 +1,6 @@
 //! Element types and owned or borrowed buffers of one of them.
 
+use crate::OutOfMemory;
 use half::{bf16, f16};
 use std::fmt;
 use std::ops::Range;
@@ -75,6 +76,15 @@ impl PlainElement for f16 {
     }
 }
 
+/// How much room a buffer makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Growth {
+    /// What is asked for.
+    Exact,
+    /// At least that, so that many small additions copy each element a bounded number of times.
+    Amortised,
+}
+
 /// An owned buffer of one element type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Elements {
@@ -93,6 +103,80 @@ impl Elements {
             DType::F32 => Self::F32(values),
             DType::Bf16 => Self::Bf16(values.into_iter().map(bf16::from_f32).collect()),
             DType::F16 => Self::F16(values.into_iter().map(f16::from_f32).collect()),
+        }
+    }
+
+    /// A buffer of no elements.
+    pub fn empty(dtype: DType) -> Self {
+        match dtype {
+            DType::F32 => Self::F32(Vec::new()),
+            DType::Bf16 => Self::Bf16(Vec::new()),
+            DType::F16 => Self::F16(Vec::new()),
+        }
+    }
+
+    /// Makes room for `extra` more elements, exactly or as vectors grow.
+    ///
+    /// # Errors
+    /// When the memory cannot be had.
+    pub fn try_reserve(&mut self, extra: usize, growth: Growth) -> Result<(), OutOfMemory> {
+        fn reserve<T>(
+            buffer: &mut Vec<T>,
+            extra: usize,
+            growth: Growth,
+        ) -> Result<(), OutOfMemory> {
+            let bytes = (buffer.len() as u64 + extra as u64).saturating_mul(size_of::<T>() as u64);
+            match growth {
+                Growth::Exact => buffer.try_reserve_exact(extra),
+                Growth::Amortised => buffer.try_reserve(extra),
+            }
+            .map_err(|_| OutOfMemory { bytes })
+        }
+        match self {
+            Self::F32(x) => reserve(x, extra, growth),
+            Self::Bf16(x) => reserve(x, extra, growth),
+            Self::F16(x) => reserve(x, extra, growth),
+        }
+    }
+
+    /// Rounds `values` and puts them behind the last element.
+    ///
+    /// # Errors
+    /// When the memory cannot be had; nothing is changed then.
+    pub fn try_extend(&mut self, values: &[f32]) -> Result<(), OutOfMemory> {
+        self.try_reserve(values.len(), Growth::Amortised)?;
+        match self {
+            Self::F32(x) => x.extend_from_slice(values),
+            Self::Bf16(x) => x.extend(values.iter().map(|&value| bf16::from_f32(value))),
+            Self::F16(x) => x.extend(values.iter().map(|&value| f16::from_f32(value))),
+        }
+        Ok(())
+    }
+
+    /// Puts elements of the same type behind the last one; `bytes` in the memory order of the machine.
+    ///
+    /// # Errors
+    /// When the memory cannot be had; nothing is changed then.
+    ///
+    /// # Panics
+    /// When the bytes are no whole number of elements.
+    pub fn try_extend_bytes(&mut self, bytes: &[u8]) -> Result<(), OutOfMemory> {
+        self.try_reserve(bytes.len() / self.view().dtype().size() as usize, Growth::Amortised)?;
+        match self {
+            Self::F32(x) => x.extend(bytemuck::pod_collect_to_vec::<u8, f32>(bytes)),
+            Self::Bf16(x) => x.extend(bytemuck::pod_collect_to_vec::<u8, bf16>(bytes)),
+            Self::F16(x) => x.extend(bytemuck::pod_collect_to_vec::<u8, f16>(bytes)),
+        }
+        Ok(())
+    }
+
+    /// Forgets the first `count` elements, or all.
+    pub fn drop_first(&mut self, count: usize) {
+        let count = count.min(self.view().len());
+        match self {
+            Self::F32(x) => drop(x.drain(..count)),
+            Self::Bf16(x) => drop(x.drain(..count)),
+            Self::F16(x) => drop(x.drain(..count)),
         }
     }
 
@@ -201,6 +285,30 @@ impl<'a> ElementsView<'a> {
             Self::F32(x) => x[index],
             Self::Bf16(x) => x[index].to_f32(),
             Self::F16(x) => x[index].to_f32(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_grow_and_lose_their_front() {
+        for dtype in [DType::F32, DType::Bf16, DType::F16] {
+            let mut buffer = Elements::empty(dtype);
+            buffer.try_reserve(5, Growth::Exact).unwrap();
+            let place = buffer.bytes().as_ptr();
+            buffer.try_extend(&[1.0, -2.5, 3.0]).unwrap();
+            let more = Elements::from_f32(vec![0.5, 8.0], dtype);
+            buffer.try_extend_bytes(more.bytes()).unwrap();
+            assert_eq!(buffer.bytes().as_ptr(), place, "what was reserved is not moved");
+            assert_eq!(buffer, Elements::from_f32(vec![1.0, -2.5, 3.0, 0.5, 8.0], dtype));
+            buffer.drop_first(2);
+            assert_eq!(buffer, Elements::from_f32(vec![3.0, 0.5, 8.0], dtype));
+            buffer.drop_first(9);
+            assert_eq!(buffer, Elements::empty(dtype));
+            assert!(buffer.try_reserve(usize::MAX / 2, Growth::Exact).is_err());
         }
     }
 }

@@ -18,7 +18,7 @@ mod progress;
 mod shape;
 mod source;
 
-pub use elements::{DType, Elements, ElementsView, PlainElement};
+pub use elements::{DType, Elements, ElementsView, Growth, PlainElement};
 pub use half::{bf16, f16};
 pub use index::{Index, Interval, Position, Rank, Slot};
 pub use logarithm::{Log2, NaturalLog};

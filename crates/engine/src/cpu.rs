@@ -2,11 +2,13 @@
 //! and written where they lie.
 
 mod block;
+mod cache;
 mod device;
 mod rows;
 mod state;
 
 pub use block::CpuBlock;
+pub use cache::{CacheError, CacheShape, KvCache};
 pub use device::{Affinity, Device};
 pub use ringattn_kernel::{
     Arrangement, BusyTime, Isa, Kernel, KernelError, OutputRows, Pinning, Team, TeamError, dense,

@@ -7,23 +7,32 @@
 #![deny(unsafe_code)]
 
 mod config;
+mod conventions;
 mod error;
 mod file;
 mod forward;
+mod generate;
 mod json;
 mod load;
 mod rope;
 mod score;
+mod store;
 mod tokenizer;
 mod weights;
 
 pub use config::{Family, ModelConfig};
+pub use conventions::{ChatTemplate, TextConventions};
 pub use error::ModelError;
 pub use forward::DensePassError;
+pub use generate::{
+    Counted, Decoder, DecoderJob, DensePlacement, Finish, Flow, GenerateError, GenerateJob,
+    Listener, Placement, RankGeneration, Sampling, SamplingError, Wanted, generate_rank,
+};
 pub use load::Model;
 pub use rope::{Rope, RopeScaling};
 pub use score::{
     LayerPlans, RankScores, ScoreError, ScoreJob, ScoreObserver, TokenScore, score_rank,
 };
-pub use tokenizer::Tokenizer;
+pub use store::{CacheContents, StoreError, StoredCache, check_target, save_rank};
+pub use tokenizer::{TextStream, Tokenizer};
 pub use weights::{LayerWeights, Linear, Weights};

@@ -5,6 +5,9 @@
 
 pub(crate) mod gguf;
 mod sentencepiece;
+mod stream;
+
+pub use stream::TextStream;
 
 use crate::ModelError;
 use crate::error::shorten;
@@ -59,15 +62,39 @@ impl Tokenizer {
         Ok(encoding.get_ids().to_vec())
     }
 
+    /// The ids of a text that holds its special tokens already, as a chat template writes them.
+    ///
+    /// # Errors
+    /// When the tokenizer cannot represent the text.
+    pub fn encode_written(&self, text: &str) -> Result<Vec<u32>, ModelError> {
+        let encoding =
+            self.inner.encode_fast(text, false).map_err(|error| failed(&self.file, &error))?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    /// The text of `ids` without that of special tokens.
+    ///
+    /// # Errors
+    /// For an id outside the vocabulary.
+    pub fn decode_plain(&self, ids: &[u32]) -> Result<String, ModelError> {
+        self.check_ids(ids)?;
+        self.inner.decode(ids, true).map_err(|error| failed(&self.file, &error))
+    }
+
     /// The text of `ids`, special tokens included.
     ///
     /// # Errors
     /// For an id outside the vocabulary.
     pub fn decode(&self, ids: &[u32]) -> Result<String, ModelError> {
-        if let Some(&id) = ids.iter().find(|id| self.inner.id_to_token(**id).is_none()) {
-            return Err(ModelError::Token { id, vocabulary: self.vocabulary() });
-        }
+        self.check_ids(ids)?;
         self.inner.decode(ids, false).map_err(|error| failed(&self.file, &error))
+    }
+
+    fn check_ids(&self, ids: &[u32]) -> Result<(), ModelError> {
+        match ids.iter().find(|id| self.inner.id_to_token(**id).is_none()) {
+            Some(&id) => Err(ModelError::Token { id, vocabulary: self.vocabulary() }),
+            None => Ok(()),
+        }
     }
 
     /// Tokens of the vocabulary, special ones included.

@@ -2,15 +2,19 @@
 
 use crate::agreement::AgreementError;
 use crate::bench::BenchError;
+use crate::generate::RankGenerateError;
 use crate::launch::CollectError;
 use crate::predict::PredictError;
 use crate::tensor::TensorError;
 use ringattn_comm::{CommError, RunError};
 use ringattn_core::{MaskError, OutOfMemory, Rank, ShapeError};
 use ringattn_engine::EngineError;
+use ringattn_engine::cpu::CacheError;
 use ringattn_engine::cpu::dense::DenseError;
 use ringattn_engine::cpu::{KernelError, TeamError};
-use ringattn_model::{DensePassError, ModelError, ScoreError};
+use ringattn_model::{
+    DensePassError, GenerateError, ModelError, SamplingError, ScoreError, StoreError,
+};
 use ringattn_plan::{LayoutError, PlanError};
 use std::io;
 use thiserror::Error;
@@ -70,6 +74,18 @@ pub enum Error {
     /// No token to score.
     #[error("the document has no tokens: there is nothing to score")]
     NoTokens,
+    /// No token to go on from.
+    #[error(
+        "there is nothing to continue: neither the prompt nor the loaded cache has a token whose \
+         successor is unknown; give at least one token"
+    )]
+    NothingToContinue,
+    /// An option of sampling outside its range.
+    #[error(transparent)]
+    Sampling(#[from] SamplingError),
+    /// A cache that cannot be read or written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// A token outside the vocabulary.
     #[error("token {token} at index {index} is outside the model's vocabulary of {vocabulary}")]
     Vocabulary {
@@ -124,6 +140,9 @@ pub enum Error {
     /// Scoring failed on a rank.
     #[error(transparent)]
     Score(#[from] RunError<ScoreError>),
+    /// Generation failed on a rank.
+    #[error(transparent)]
+    Generate(#[from] RunError<RankGenerateError>),
 }
 
 /// Why a rank could not attend.
@@ -163,6 +182,8 @@ pub enum ErrorKind {
     Integrity,
     /// Give it more memory, or more ranks.
     Memory,
+    /// A result could not be written.
+    Output,
     /// NaN, infinity or overflow in the numbers.
     NonFinite,
     /// The run was stopped from outside.
@@ -215,9 +236,11 @@ impl Error {
             | Self::KeyPositions { .. }
             | Self::Position { .. }
             | Self::Scale { .. }
-            | Self::Predict(_) => ErrorKind::Usage,
+            | Self::Predict(_)
+            | Self::Sampling(_) => ErrorKind::Usage,
             Self::Tensor(error) => tensor_kind(error),
-            Self::NoTokens | Self::Vocabulary { .. } => ErrorKind::Input,
+            Self::NoTokens | Self::NothingToContinue | Self::Vocabulary { .. } => ErrorKind::Input,
+            Self::Store(error) => store_kind(error),
             Self::Model(error) => model_kind(error),
             Self::MemoryLimit { .. } | Self::OutOfMemory(_) => ErrorKind::Memory,
             Self::Output(error) => kernel_kind(error),
@@ -228,6 +251,7 @@ impl Error {
             Self::Comm(error) => run_kind(error, comm_kind),
             Self::Attend(error) => run_kind(error, attend_kind),
             Self::Score(error) => run_kind(error, score_kind),
+            Self::Generate(error) => run_kind(error, generate_kind),
         }
     }
 }
@@ -288,15 +312,60 @@ fn attend_kind(error: &AttendError) -> ErrorKind {
 fn score_kind(error: &ScoreError) -> ErrorKind {
     match error {
         ScoreError::Attention { source, .. } => engine_kind(source),
-        ScoreError::Dense(DensePassError::Interrupted(_)) => ErrorKind::Stopped,
-        ScoreError::Dense(DensePassError::OutOfMemory(_)) | ScoreError::OutOfMemory(_) => {
-            ErrorKind::Memory
-        }
+        ScoreError::Dense(error) => dense_pass_kind(error),
+        ScoreError::OutOfMemory(_) => ErrorKind::Memory,
         ScoreError::Kernel(error) => kernel_kind(error),
         ScoreError::Clock(error) => comm_kind(error),
         ScoreError::Vocabulary { .. } => ErrorKind::Input,
         ScoreError::NonFinite { .. } => ErrorKind::NonFinite,
-        ScoreError::Dense(DensePassError::Dense(_)) => ErrorKind::Integrity,
+    }
+}
+
+fn generate_kind(error: &RankGenerateError) -> ErrorKind {
+    let error = match error {
+        RankGenerateError::Store(error) => return store_kind(error),
+        RankGenerateError::Generate(error) => error,
+    };
+    match error {
+        GenerateError::Attention { source, .. } => engine_kind(source),
+        GenerateError::Comm(error) => comm_kind(error),
+        GenerateError::Dense(error) => dense_pass_kind(error),
+        GenerateError::Kernel(error) => kernel_kind(error),
+        GenerateError::Cache(error) => cache_kind(error),
+        GenerateError::Plan(_) => ErrorKind::Usage,
+        GenerateError::OutOfMemory(_) => ErrorKind::Memory,
+        GenerateError::Vocabulary { .. } => ErrorKind::Input,
+        GenerateError::NonFinite { .. } => ErrorKind::NonFinite,
+    }
+}
+
+fn dense_pass_kind(error: &DensePassError) -> ErrorKind {
+    match error {
+        DensePassError::Interrupted(_) => ErrorKind::Stopped,
+        DensePassError::OutOfMemory(_) => ErrorKind::Memory,
+        DensePassError::Dense(_) => ErrorKind::Integrity,
+    }
+}
+
+fn cache_kind(error: &CacheError) -> ErrorKind {
+    match error {
+        CacheError::OutOfMemory(_) => ErrorKind::Memory,
+        CacheError::NonFinite { .. } => ErrorKind::NonFinite,
+        CacheError::Layout(_) => ErrorKind::Usage,
+        CacheError::Layer { .. } | CacheError::Elements { .. } => ErrorKind::Integrity,
+    }
+}
+
+fn store_kind(error: &StoreError) -> ErrorKind {
+    match error {
+        StoreError::File(error) => model_kind(error),
+        StoreError::Digest { .. } | StoreError::Length { .. } => ErrorKind::Integrity,
+        StoreError::Occupied { .. } | StoreError::Write { .. } => ErrorKind::Output,
+        StoreError::Cache(error) => cache_kind(error),
+        StoreError::OutOfMemory(_) => ErrorKind::Memory,
+        StoreError::Comm(error) => comm_kind(error),
+        // A cache of another model, and whatever else is wrong with an input.
+        _ => ErrorKind::Input,
     }
 }
 

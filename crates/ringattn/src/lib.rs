@@ -3,8 +3,9 @@
 //! The sequence is sharded over the ranks of a ring; K,V blocks circulate and are folded into an
 //! online softmax. The result equals dense attention, and every run proves its memory and traffic
 //! against the plan. [`attend`] computes one attention over given tensors, [`score`] the
-//! log-probabilities of a document under a model; both return a [`Report`]. [`bench::bench`] says
-//! how fast the machine is, [`predict::predict`] what a run will cost before it is started.
+//! log-probabilities of a document under a model, [`generate`] continues one; all return a [`Report`].
+//! [`bench::bench`] says how fast the machine is, [`predict::predict`] what a run will cost before it is
+//! started.
 //!
 //! This crate is the public interface; the crates below it are re-exported as [`core`], [`plan`],
 //! [`comm`], [`engine`] and [`model`].
@@ -27,6 +28,7 @@ mod engines;
 mod error;
 #[cfg(feature = "fault-injection")]
 pub mod fault;
+mod generate;
 mod host;
 #[cfg_attr(not(feature = "mpi"), path = "job/absent.rs")]
 mod job;
@@ -42,6 +44,9 @@ pub use agreement::AgreementError;
 pub use attend::{AttendInput, AttendOutput, AttendResult, Positions, attend};
 pub use engines::Engine;
 pub use error::{AttendError, Error, ErrorKind};
+pub use generate::{
+    DecodeReport, GenerateInput, GenerateOutput, GenerateResult, RankGenerateError, generate,
+};
 pub use job::Job;
 pub use launch::CollectError;
 pub use options::{Meter, RunOptions, StuckHook};

@@ -88,6 +88,12 @@ impl RunOptions {
         self.threads.unwrap_or_else(shared).max(1)
     }
 
+    /// Threads of all ranks of this process together, no more than it has cores for.
+    pub(crate) fn process_threads(&self) -> usize {
+        let all = self.threads_per_rank().saturating_mul(self.ranks.max(1) as usize);
+        all.min(host::cores().max(self.threads_per_rank()))
+    }
+
     pub(crate) fn device(&self) -> Device {
         Device { isa: self.isa, threads: self.threads_per_rank(), affinity: self.affinity }
     }

@@ -32,6 +32,12 @@ impl SharedRows {
         Some(Self { source, dtype, arrangement, tokens: None })
     }
 
+    /// All rows of a tensor in memory that others hold as well.
+    pub fn shared(elements: Arc<Elements>, arrangement: Arrangement) -> Self {
+        let dtype = elements.view().dtype();
+        Self { source: elements, dtype, arrangement, tokens: None }
+    }
+
     /// The listed tokens of a tensor of this type; `None` when its bytes cannot be read in place
     /// because they are not aligned for it.
     pub fn listed(

@@ -4,11 +4,12 @@
 //! panels is an online log-sum-exp in f64.
 
 use super::layer::DensePassError;
+use super::narrow::{self, Product};
 use super::norm::rms_norm;
 use super::workers::{Scratch, Workers, row_block};
 use crate::config::ModelConfig;
 use crate::weights::Weights;
-use ringattn_core::Progress;
+use ringattn_core::{Progress, try_filled};
 use ringattn_engine::cpu::Isa;
 use ringattn_engine::cpu::dense::{Columns, Write};
 use ringattn_engine::cpu::pointwise::log_sum_exp;
@@ -52,6 +53,22 @@ impl Head<'_> {
         let blocks = hidden.chunks(block * width).zip(targets.chunks_mut(block)).collect();
         self.workers
             .each(blocks, |(hidden, targets), scratch| self.score_block(hidden, targets, scratch))
+    }
+
+    /// All logits of few rows, `[rows, vocabulary]`.
+    pub(crate) fn logits(&self, hidden: &[f32]) -> Result<Vec<f32>, DensePassError> {
+        let rows = hidden.len() / self.config.hidden_size;
+        let head = self.weights.head.as_ref().unwrap_or(&self.weights.embedding);
+        let mut logits = try_filled(rows * head.rows(), 0.0)?;
+        self.workers.with_scratch(|scratch| {
+            let normed = Scratch::sized(&mut scratch.normed, hidden.len());
+            rms_norm(hidden, &self.weights.final_norm, self.config.rms_norm_eps, normed);
+            let staged = scratch.staged.stage(normed, self.config.hidden_size)?;
+            let (matrix, bias) = (head, None);
+            let product = Product { matrix, bias, y: &mut logits, write: Write::Replace };
+            narrow::multiply(staged, &mut [product], self.workers, self.progress)
+        })?;
+        Ok(logits)
     }
 
     fn score_block(

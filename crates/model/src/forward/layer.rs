@@ -1,6 +1,7 @@
 //! One decoder layer around its attention: what comes before, and what comes after.
 
 use super::dense::linear;
+use super::narrow::{self, Product};
 use super::norm::{rms_norm, rms_norm_in_place};
 use super::rotary::RotaryTable;
 use super::workers::{Scratch, Workers, row_block};
@@ -8,7 +9,7 @@ use crate::config::ModelConfig;
 use crate::weights::LayerWeights;
 use ringattn_core::{Interrupted, OutOfMemory, Progress, try_filled};
 use ringattn_engine::cpu::Isa;
-use ringattn_engine::cpu::dense::{DenseError, Write};
+use ringattn_engine::cpu::dense::{DenseError, StagedRows, Write};
 use ringattn_engine::cpu::pointwise::silu_multiply;
 use thiserror::Error;
 
@@ -65,6 +66,10 @@ impl LayerPass<'_> {
             k: try_filled(rows * shape.key_width(), 0.0)?,
             v: try_filled(rows * shape.key_width(), 0.0)?,
         };
+        if rows <= narrow::ROWS {
+            self.project_few(layer, hidden, &mut out)?;
+            return Ok(out);
+        }
         let block = row_block(rows);
         let blocks = hidden
             .chunks(block * width)
@@ -104,14 +109,42 @@ impl LayerPass<'_> {
                 (&mut scratch.dense, self.progress),
             )?;
         }
-        for (norm, target) in [(&layer.q_norm, &mut *block.q), (&layer.k_norm, &mut *block.k)] {
+        self.turn(layer, block.first, (block.q, block.k));
+        Ok(())
+    }
+
+    /// [`LayerPass::project`] of few rows.
+    fn project_few(
+        &self,
+        layer: &LayerWeights,
+        hidden: &[f32],
+        out: &mut Projected,
+    ) -> Result<(), DensePassError> {
+        self.workers.with_scratch(|scratch| {
+            let normed = Scratch::sized(&mut scratch.normed, hidden.len());
+            rms_norm(hidden, &layer.attention_norm, self.config.rms_norm_eps, normed);
+            let staged = scratch.staged.stage(normed, self.config.hidden_size)?;
+            let write = Write::Replace;
+            let mut products = [
+                Product::of(&layer.q, &mut out.q, write),
+                Product::of(&layer.k, &mut out.k, write),
+                Product::of(&layer.v, &mut out.v, write),
+            ];
+            narrow::multiply(staged, &mut products, self.workers, self.progress)
+        })?;
+        self.turn(layer, 0, (&mut out.q, &mut out.k));
+        Ok(())
+    }
+
+    /// The norms per head and RoPE, of rows `first ..`.
+    fn turn(&self, layer: &LayerWeights, first: usize, (q, k): (&mut [f32], &mut [f32])) {
+        for (norm, target) in [(&layer.q_norm, &mut *q), (&layer.k_norm, &mut *k)] {
             if let Some(norm) = norm {
-                rms_norm_in_place(target, norm, eps);
+                rms_norm_in_place(target, norm, self.config.rms_norm_eps);
             }
         }
-        self.rotary.apply(block.first, block.q, self.config.attention.query_width());
-        self.rotary.apply(block.first, block.k, self.config.attention.key_width());
-        Ok(())
+        self.rotary.apply(first, q, self.config.attention.query_width());
+        self.rotary.apply(first, k, self.config.attention.key_width());
     }
 
     /// Output projection and SwiGLU feed-forward, both added to `hidden` `[rows, H]`; `attention` is
@@ -123,6 +156,9 @@ impl LayerPass<'_> {
         hidden: &mut [f32],
     ) -> Result<(), DensePassError> {
         let width = self.config.hidden_size;
+        if hidden.len() / width <= narrow::ROWS {
+            return self.feed_forward_few(layer, attention, hidden);
+        }
         let block = row_block(hidden.len() / width);
         let blocks = hidden
             .chunks_mut(block * width)
@@ -156,5 +192,38 @@ impl LayerPass<'_> {
         let staged = scratch.staged.stage(gate, inner)?;
         linear(&layer.down, staged, (hidden, Write::Add), (&mut *dense, progress))?;
         Ok(())
+    }
+
+    /// [`LayerPass::feed_forward`] of few rows.
+    fn feed_forward_few(
+        &self,
+        layer: &LayerWeights,
+        attention: &[f32],
+        hidden: &mut [f32],
+    ) -> Result<(), DensePassError> {
+        let (width, inner) = (self.config.hidden_size, self.config.intermediate_size);
+        let multiply = |staged: &StagedRows, products: &mut [Product<'_>]| {
+            narrow::multiply(staged, products, self.workers, self.progress)
+        };
+        self.workers.with_scratch(|scratch| {
+            let attended = scratch.staged.stage(attention, self.config.attention.query_width())?;
+            let add = Write::Add;
+            multiply(attended, &mut [Product::of(&layer.o, hidden, add)])?;
+            let normed = Scratch::sized(&mut scratch.normed, hidden.len());
+            rms_norm(hidden, &layer.feed_forward_norm, self.config.rms_norm_eps, normed);
+            let staged = scratch.staged.stage(normed, width)?;
+            let wide = hidden.len() / width * inner;
+            let gate = Scratch::sized(&mut scratch.wide, wide);
+            let up = Scratch::sized(&mut scratch.up, wide);
+            let write = Write::Replace;
+            let mut products = [
+                Product::of(&layer.gate, &mut *gate, write),
+                Product::of(&layer.up, &mut *up, write),
+            ];
+            multiply(staged, &mut products)?;
+            silu_multiply(self.isa, gate, up);
+            let staged = scratch.staged.stage(gate, inner)?;
+            multiply(staged, &mut [Product::of(&layer.down, hidden, add)])
+        })
     }
 }

@@ -1,12 +1,14 @@
 //! The forward pass of one rank: its tokens stay on it through all layers.
 //!
 //! Everything but attention is local to a token and runs in blocks of rows, so that no activation of
-//! size tokens x feed-forward or tokens x vocabulary exists. Where the rows are cut depends on their
+//! size tokens x feed-forward or tokens x vocabulary exists. Few rows (decoding) are not cut; threads share
+//! out the weights instead. Where the rows are cut depends on their
 //! number alone: threads change no bit.
 
 mod dense;
 mod head;
 mod layer;
+mod narrow;
 mod norm;
 mod rotary;
 mod workers;

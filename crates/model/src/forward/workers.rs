@@ -40,6 +40,19 @@ impl Workers {
         Self { team, scratch: Mutex::default(), busy: BusyTime::default() }
     }
 
+    /// How many threads work.
+    pub(crate) fn threads(&self) -> usize {
+        self.team.threads()
+    }
+
+    /// Runs `body` on the caller's thread with some scratch memory.
+    pub(crate) fn with_scratch<T>(&self, body: impl FnOnce(&mut Scratch) -> T) -> T {
+        let mut scratch = self.shelf().pop().unwrap_or_default();
+        let result = body(&mut scratch);
+        self.shelf().push(scratch);
+        result
+    }
+
     /// Runs `body` on every item with some scratch memory; the first error ends it.
     pub(crate) fn each<T: Send, E: Send>(
         &self,

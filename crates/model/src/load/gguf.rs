@@ -13,6 +13,7 @@ pub(crate) use header::Header;
 use super::{Norm, Projection, Slot, Tensors, assemble};
 use crate::ModelError;
 use crate::config::{Family, ModelConfig, gguf as config};
+use crate::conventions::{self, TextConventions};
 use crate::error::shorten;
 use crate::file::MappedFile;
 use crate::tokenizer::{Tokenizer, gguf as tokens};
@@ -64,6 +65,12 @@ pub(super) fn read_config(path: &Path) -> Result<ModelConfig, ModelError> {
 pub(super) fn tokenizer(path: &Path) -> Result<Tokenizer, ModelError> {
     let file = MappedFile::open(path)?;
     tokens::build(&Header::read(&file.name, file.bytes())?)
+}
+
+/// The text conventions of the file at `path`.
+pub(super) fn conventions(path: &Path) -> Result<TextConventions, ModelError> {
+    let file = MappedFile::open(path)?;
+    conventions::of_gguf(&Header::read(&file.name, file.bytes())?)
 }
 
 const FACTORS: &str = "rope_freqs.weight";

@@ -11,6 +11,7 @@ pub(crate) use gguf::Header as GgufHeader;
 
 use crate::ModelError;
 use crate::config::{ModelConfig, Parts, Presence, folder};
+use crate::conventions::{self, TextConventions};
 use crate::file::{display, io};
 use crate::tokenizer::Tokenizer;
 use crate::weights::{LayerWeights, Linear, Matrix, Weights};
@@ -87,6 +88,17 @@ impl Model {
         match &self.source {
             Source::Folder(path) => digest::of_folder(path),
             Source::Gguf(path) => digest::of_files(&[path.clone()]),
+        }
+    }
+
+    /// Which tokens end a text, and the chat template.
+    ///
+    /// # Errors
+    /// When the files that say so are unsound.
+    pub fn conventions(&self) -> Result<TextConventions, ModelError> {
+        match &self.source {
+            Source::Folder(path) => conventions::of_folder(path),
+            Source::Gguf(path) => gguf::conventions(path),
         }
     }
 

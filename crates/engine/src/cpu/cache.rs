@@ -1,0 +1,475 @@
+//! The K,V cache of one rank: the keys and values of its tokens in every layer, and the layout that
+//! says which tokens these are.
+//!
+//! Rows are `[slots, Hk, d]` per layer, row-major, in the cache's element type. A shard's rows are
+//! contiguous, because the kernel reads one tensor: room for announced tokens is reserved beforehand
+//! (address space, not memory), so that nothing is copied when they come; beyond that, buffers double.
+//! What is placed never moves to another rank or slot. Who holds a position is asked of
+//! [`KvCache::layout`] and nowhere else. Knows no model.
+
+use super::{CpuBlock, SharedRows};
+use crate::{NonFinite, Tensor};
+use ringattn_core::{
+    AttentionShape, DType, Elements, Growth, Interval, OutOfMemory, Position, Rank, Slot, bf16, f16,
+};
+use ringattn_kernel::Arrangement;
+use ringattn_plan::{BlockOrder, Layout, LayoutError, Segment};
+use std::ops::Range;
+use std::sync::Arc;
+use thiserror::Error;
+
+/// What a cache holds of each token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheShape {
+    /// Heads and head dimension.
+    pub attention: AttentionShape,
+    /// Layers.
+    pub layers: usize,
+    /// The type in which keys and values are kept, and sent.
+    pub dtype: DType,
+}
+
+/// Why a cache cannot do what it is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum CacheError {
+    /// A segment that cannot be.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// No memory for more rows.
+    #[error(transparent)]
+    OutOfMemory(#[from] OutOfMemory),
+    /// A layer that does not exist.
+    #[error("layer {layer} of a cache of {layers} layers")]
+    Layer {
+        /// What was asked for.
+        layer: usize,
+        /// Layers there are.
+        layers: usize,
+    },
+    /// A layer that holds, or is given, another number of elements than its tokens need.
+    #[error("layer {layer} of rank {rank}: {tensor} of {actual} elements, expected {expected}")]
+    Elements {
+        /// The rank.
+        rank: Rank,
+        /// The layer.
+        layer: usize,
+        /// Keys or values.
+        tensor: Tensor,
+        /// What the layout asks for.
+        expected: usize,
+        /// What there is.
+        actual: usize,
+    },
+    /// A NaN or an infinity, or a number too large for the cache's type.
+    #[error(
+        "layer {layer}: {tensor} at token {position} holds a NaN, an infinity or a number too large \
+         for {dtype}"
+    )]
+    NonFinite {
+        /// The rank.
+        rank: Rank,
+        /// The layer.
+        layer: usize,
+        /// Keys or values.
+        tensor: Tensor,
+        /// The cache's type.
+        dtype: DType,
+        /// The token.
+        position: Position,
+    },
+}
+
+/// Keys and values of one rank's shard in all layers.
+#[derive(Debug)]
+pub struct KvCache {
+    shape: CacheShape,
+    rank: Rank,
+    layout: Layout,
+    layers: Vec<LayerRows>,
+    /// Slots before this one have been forgotten, in all layers.
+    kept_from: Slot,
+    /// Where each slot lies, once the first were forgotten.
+    listed: Option<Arc<Vec<usize>>>,
+}
+
+/// `[slots, Hk, d]` each. Shared with the blocks that are under way.
+#[derive(Debug)]
+struct LayerRows {
+    keys: Arc<Elements>,
+    values: Arc<Elements>,
+}
+
+impl KvCache {
+    /// An empty cache of `rank`, one of `world_size`.
+    ///
+    /// # Errors
+    /// When there is no rank.
+    pub fn new(shape: CacheShape, rank: Rank, world_size: u32) -> Result<Self, CacheError> {
+        let empty = || Arc::new(Elements::empty(shape.dtype));
+        let layer = |_| LayerRows { keys: empty(), values: empty() };
+        Ok(Self {
+            shape,
+            rank,
+            layout: Layout::empty(world_size)?,
+            layers: (0..shape.layers).map(layer).collect(),
+            kept_from: Slot(0),
+            listed: None,
+        })
+    }
+
+    /// What is held of each token.
+    pub fn shape(&self) -> CacheShape {
+        self.shape
+    }
+
+    /// Whose shard this is.
+    pub fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    /// Which rank holds which position.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Bytes of keys and values that are held, in all layers.
+    pub fn resident_bytes(&self) -> u64 {
+        let bytes = |layer: &LayerRows| layer.keys.bytes().len() + layer.values.bytes().len();
+        self.layers.iter().map(|layer| bytes(layer) as u64).sum()
+    }
+
+    /// Places the tokens of a segment behind those already placed. Each layer must then be given their
+    /// rows.
+    ///
+    /// # Errors
+    /// When the segment does not begin where the sequence ends, or its numbers cannot be.
+    pub fn place(&mut self, segment: Segment) -> Result<(), CacheError> {
+        Ok(self.layout.append(segment)?)
+    }
+
+    /// Places generated tokens: in blocks of `block`, from the least loaded rank on. They continue the
+    /// last segment when it is one of generated tokens with that block.
+    ///
+    /// # Errors
+    /// When the block is 0 or positions exceed 64 bits.
+    pub fn place_generated(&mut self, tokens: u64, block: u64) -> Result<(), CacheError> {
+        if !self.is_open(block) {
+            let end = Position(self.layout.len());
+            let (positions, first_rank) = (Interval::new(end, end), self.layout.least_loaded());
+            let order = BlockOrder::Cyclic;
+            self.layout.append_open(Segment { positions, block, order, first_rank })?;
+        }
+        Ok(self.layout.grow(tokens)?)
+    }
+
+    /// Whether the last segment was dealt out in such blocks and can go on.
+    fn is_open(&self, block: u64) -> bool {
+        let last = self.layout.segments().last();
+        // A segment that was placed whole has its block cut to its length; to go on with it in blocks of
+        // the same size moves nothing, whoever placed it.
+        last.is_some_and(|last| last.block == block && last.order == BlockOrder::Cyclic)
+    }
+
+    /// Makes room for `tokens` more tokens of the sequence, of which this rank gets about its share.
+    ///
+    /// # Errors
+    /// When the memory cannot be had.
+    pub fn reserve(&mut self, tokens: u64) -> Result<(), CacheError> {
+        let share = tokens.div_ceil(u64::from(self.layout.world_size()));
+        let elements = usize::try_from(share).unwrap_or(usize::MAX).saturating_mul(self.width());
+        for layer in &mut self.layers {
+            exclusive(&mut layer.keys)?.try_reserve(elements, Growth::Exact)?;
+            exclusive(&mut layer.values)?.try_reserve(elements, Growth::Exact)?;
+        }
+        Ok(())
+    }
+
+    /// Gives a layer the rows of the tokens that were placed last, this rank's, in the order of slots:
+    /// `keys` and `values` `[rows, Hk, d]`.
+    ///
+    /// # Errors
+    /// When the lengths are not those of the tokens, when a number is not finite in the cache's type
+    /// (unless that is allowed), or memory is lacking.
+    pub fn append(
+        &mut self,
+        layer: usize,
+        (keys, values): (&[f32], &[f32]),
+        non_finite: NonFinite,
+    ) -> Result<(), CacheError> {
+        let (width, dtype) = (self.width(), self.shape.dtype);
+        let held = self.layer(layer)?.keys.view().len();
+        let expected = self.stored_slots() * width - held.min(self.stored_slots() * width);
+        for (tensor, rows) in [(Tensor::Key, keys), (Tensor::Value, values)] {
+            if rows.len() != expected {
+                let (rank, actual) = (self.rank, rows.len());
+                return Err(CacheError::Elements { rank, layer, tensor, expected, actual });
+            }
+            let bad = rows.iter().position(|&value| !is_finite(value, dtype));
+            if let Some(index) = bad.filter(|_| non_finite != NonFinite::Allow) {
+                let slot = self.kept_from.0 + ((held + index) / width) as u64;
+                let position = self.layout.position(self.rank, Slot(slot)).unwrap_or_default();
+                return Err(CacheError::NonFinite {
+                    rank: self.rank,
+                    layer,
+                    tensor,
+                    dtype,
+                    position,
+                });
+            }
+        }
+        let rows = &mut self.layers[layer];
+        exclusive(&mut rows.keys)?.try_extend(keys)?;
+        exclusive(&mut rows.values)?.try_extend(values)?;
+        Ok(())
+    }
+
+    /// All rows of a layer, as a block that the engine takes: a handle, not a copy.
+    ///
+    /// # Errors
+    /// When the layer has not got the rows of all its tokens.
+    pub fn block(&mut self, layer: usize) -> Result<CpuBlock, CacheError> {
+        self.check(layer)?;
+        self.list();
+        let (shape, stored) = (self.shape.attention, self.stored_slots());
+        let arrangement = Arrangement::token_major(shape.key_heads(), stored, shape.head_dim());
+        let rows = |elements: &Arc<Elements>| match &self.listed {
+            None => Some(SharedRows::shared(Arc::clone(elements), arrangement)),
+            Some(tokens) => {
+                let source = Arc::clone(elements);
+                SharedRows::listed(source, self.shape.dtype, arrangement, Arc::clone(tokens))
+            }
+        };
+        let held = &self.layers[layer];
+        match (rows(&held.keys), rows(&held.values)) {
+            (Some(keys), Some(values)) => Ok(CpuBlock::new(keys, values)),
+            // A vector of its own type is aligned for it.
+            _ => Err(CacheError::Layer { layer, layers: self.layers.len() }),
+        }
+    }
+
+    /// Keys and values of a layer, `[slots, Hk, d]`, from the first slot that is kept.
+    ///
+    /// # Errors
+    /// When there is no such layer.
+    pub fn rows(&self, layer: usize) -> Result<(&Elements, &Elements), CacheError> {
+        let layer = self.layer(layer)?;
+        Ok((&layer.keys, &layer.values))
+    }
+
+    /// The first slot that is kept: 0 unless tokens were forgotten.
+    pub fn kept_from(&self) -> Slot {
+        self.kept_from
+    }
+
+    /// Forgets the rows of tokens before `first`, which no later query may see. Their slots stay
+    /// counted. Rows are moved up only when more are forgotten than kept, so each is moved about once.
+    ///
+    /// # Errors
+    /// When a layer has not got the rows of all its tokens, or memory is lacking.
+    pub fn forget_before(&mut self, first: Position) -> Result<(), CacheError> {
+        let all = self.layout.count(self.rank);
+        // One row stays, for the list of slots to lead to.
+        let gone = self.layout.count_below(self.rank, first).min(all.saturating_sub(1));
+        let (fresh, kept) = (gone.saturating_sub(self.kept_from.0), all - gone);
+        if fresh <= kept {
+            return Ok(());
+        }
+        let elements = fresh as usize * self.width();
+        for layer in 0..self.layers.len() {
+            self.check(layer)?;
+            exclusive(&mut self.layers[layer].keys)?.drop_first(elements);
+            exclusive(&mut self.layers[layer].values)?.drop_first(elements);
+        }
+        self.kept_from = Slot(gone);
+        self.listed = None;
+        Ok(())
+    }
+
+    /// Takes over rows as they were stored, in the order of slots, behind those already there.
+    ///
+    /// # Errors
+    /// When there is no such layer, or memory is lacking.
+    pub fn restore(
+        &mut self,
+        layer: usize,
+        tensor: Tensor,
+        bytes: &[u8],
+    ) -> Result<(), CacheError> {
+        self.layer(layer)?;
+        let rows = &mut self.layers[layer];
+        let elements = if tensor == Tensor::Key { &mut rows.keys } else { &mut rows.values };
+        Ok(exclusive(elements)?.try_extend_bytes(bytes)?)
+    }
+
+    /// Elements of a token's keys.
+    fn width(&self) -> usize {
+        self.shape.attention.key_width()
+    }
+
+    /// Slots whose rows are kept.
+    fn stored_slots(&self) -> usize {
+        (self.layout.count(self.rank) - self.kept_from.0) as usize
+    }
+
+    fn layer(&self, layer: usize) -> Result<&LayerRows, CacheError> {
+        let layers = self.layers.len();
+        self.layers.get(layer).ok_or(CacheError::Layer { layer, layers })
+    }
+
+    fn check(&self, layer: usize) -> Result<(), CacheError> {
+        let expected = self.stored_slots() * self.width();
+        let rows = self.layer(layer)?;
+        for (tensor, elements) in [(Tensor::Key, &rows.keys), (Tensor::Value, &rows.values)] {
+            let actual = elements.view().len();
+            if actual != expected {
+                return Err(CacheError::Elements {
+                    rank: self.rank,
+                    layer,
+                    tensor,
+                    expected,
+                    actual,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings the list of slots up to date; slots that are forgotten lead to the first row, which
+    /// nobody reads through them.
+    fn list(&mut self) {
+        let slots = self.layout.count(self.rank) as usize;
+        let gone = self.kept_from.index();
+        let current = self.listed.as_ref().is_some_and(|listed| listed.len() == slots);
+        if gone > 0 && !current {
+            let place = |slot: usize| slot.saturating_sub(gone);
+            self.listed = Some(Arc::new(Range { start: 0, end: slots }.map(place).collect()));
+        }
+    }
+}
+
+/// The buffer to write to; a copy of it when another rank still reads the block that was made of it.
+fn exclusive(elements: &mut Arc<Elements>) -> Result<&mut Elements, OutOfMemory> {
+    if Arc::get_mut(elements).is_none() {
+        let mut copy = Elements::empty(elements.view().dtype());
+        copy.try_extend_bytes(elements.bytes())?;
+        *elements = Arc::new(copy);
+    }
+    // The handle is the only one now.
+    Ok(Arc::make_mut(elements))
+}
+
+fn is_finite(value: f32, dtype: DType) -> bool {
+    match dtype {
+        DType::F32 => value.is_finite(),
+        DType::Bf16 => bf16::from_f32(value).is_finite(),
+        DType::F16 => f16::from_f32(value).is_finite(),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+    use ringattn_core::Message;
+    use ringattn_plan::LayoutKind;
+
+    fn shape(dtype: DType) -> CacheShape {
+        CacheShape { attention: AttentionShape::new(2, 1, 2).unwrap(), layers: 2, dtype }
+    }
+
+    fn segment(start: u64, end: u64) -> Segment {
+        let positions = Interval::new(Position(start), Position(end));
+        Segment { positions, block: 1, order: BlockOrder::Cyclic, first_rank: Rank(0) }
+    }
+
+    /// Two elements for each position, that tell which it is.
+    fn rows(cache: &KvCache, from: u64) -> Vec<f32> {
+        let positions = cache.layout().positions(cache.rank()).map(|position| position.0);
+        positions.filter(|&p| p >= from).flat_map(|p| [p as f32, -(p as f32)]).collect()
+    }
+
+    fn extend(cache: &mut KvCache, from: u64) {
+        let rows = rows(cache, from);
+        for layer in 0..2 {
+            cache.append(layer, (&rows, &rows), NonFinite::Refuse).unwrap();
+        }
+    }
+
+    #[test]
+    fn prompts_and_generated_tokens_take_turns() {
+        for p in 1..=4 {
+            let mut held = 0;
+            for rank in (0..p).map(Rank) {
+                let mut cache = KvCache::new(shape(DType::F32), rank, p).unwrap();
+                cache.place(segment(0, 7)).unwrap();
+                extend(&mut cache, 0);
+                cache.reserve(5).unwrap();
+                for token in 7..12 {
+                    cache.place_generated(1, 2).unwrap();
+                    extend(&mut cache, token);
+                }
+                cache.place(segment(12, 15)).unwrap();
+                extend(&mut cache, 12);
+                let block = cache.block(1).unwrap();
+                assert_eq!(block.byte_len(), cache.layout().count(rank) * 16);
+                assert_eq!(cache.rows(1).unwrap().0, &Elements::F32(rows(&cache, 0)));
+                held += cache.resident_bytes();
+            }
+            assert_eq!(held, 15 * 16 * 2);
+        }
+    }
+
+    #[test]
+    fn a_block_that_is_still_read_does_not_change() {
+        let mut cache = KvCache::new(shape(DType::Bf16), Rank(0), 1).unwrap();
+        cache.place(segment(0, 3)).unwrap();
+        extend(&mut cache, 0);
+        let before = cache.block(0).unwrap();
+        let bytes = before.to_bytes();
+        cache.place_generated(2, 16).unwrap();
+        extend(&mut cache, 3);
+        assert_eq!(before.to_bytes(), bytes);
+        assert_eq!(cache.block(0).unwrap().byte_len(), before.byte_len() / 3 * 5);
+    }
+
+    #[test]
+    fn forgotten_tokens_keep_their_slots() {
+        let mut cache = KvCache::new(shape(DType::F32), Rank(1), 2).unwrap();
+        cache.place(segment(0, 40)).unwrap();
+        extend(&mut cache, 0);
+        let all = cache.block(0).unwrap().to_bytes();
+        cache.forget_before(Position(20)).unwrap();
+        assert_eq!(cache.kept_from(), Slot(0), "as many are kept as forgotten: nothing is moved");
+        cache.forget_before(Position(30)).unwrap();
+        assert_eq!(cache.kept_from(), Slot(15));
+        assert_eq!(cache.resident_bytes(), 5 * 16 * 2);
+        let block = cache.block(0).unwrap();
+        assert_eq!(block.byte_len(), all.len() as u64);
+        // Keys come first: 8 bytes for each of 20 slots.
+        assert_eq!(block.to_bytes()[15 * 8..160], all[15 * 8..160]);
+        cache.place_generated(3, 1).unwrap();
+        extend(&mut cache, 40);
+        assert_eq!(cache.block(0).unwrap().byte_len(), cache.layout().count(Rank(1)) * 16);
+        cache.forget_before(Position(1000)).unwrap();
+        assert!(cache.resident_bytes() > 0);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let mut cache = KvCache::new(shape(DType::F16), Rank(0), 1).unwrap();
+        let text = |result: Result<(), CacheError>| result.unwrap_err().to_string();
+        cache.place(segment(0, 2)).unwrap();
+        let short = cache.append(0, (&[1.0; 4], &[1.0; 3]), NonFinite::Refuse);
+        assert!(text(short).contains("v of 3 elements, expected 4"));
+        let large = [1.0, 1.0, 1.0, 1e6];
+        let error = text(cache.append(1, (&large, &large), NonFinite::Refuse));
+        assert!(error.contains("layer 1: k at token 1") && error.contains("f16"), "{error}");
+        cache.append(1, (&large, &large), NonFinite::Allow).unwrap();
+        assert!(text(cache.append(7, (&[], &[]), NonFinite::Refuse)).contains("layer 7"));
+        assert!(text(cache.block(0).map(drop)).contains("k of 0 elements, expected 4"));
+        assert!(text(cache.place(segment(3, 4))).contains("begins at position 3"));
+        assert!(text(cache.place_generated(1, 0)).contains("at least one token"));
+        assert!(KvCache::new(shape(DType::F32), Rank(0), 0).is_err());
+        assert_eq!(Layout::new(LayoutKind::Striped, None, 2, 1).unwrap(), *cache.layout());
+    }
+}

@@ -1,0 +1,459 @@
+//! One rank's decoder: a model over a sharded cache that grows by any number of tokens at a time.
+//!
+//! An extension places its tokens, computes their keys and values layer by layer, adds those of this
+//! rank to the cache and attends it by the plan. Many new tokens are sharded like their keys (ring
+//! pass-KV); few are on every rank, and partial states meet in a tree. Then the dense layers of those few
+//! are computed where [`DensePlacement`] says. Knows no sampling and no text.
+
+use super::GenerateError;
+use super::extension::Extension;
+use super::message::{HiddenRows, Projections};
+use crate::forward::{DensePassError, Head, LayerPass, RotaryTable, Workers};
+use crate::load::Model;
+use ringattn_comm::Communicator;
+use ringattn_core::DType;
+use ringattn_core::{Elements, Interval, Position, Rank, try_filled};
+use ringattn_engine::cpu::{
+    Arrangement, CacheShape, CpuBackend, CpuState, Device, Kernel, KvCache, OutputRows, Pinning,
+    SharedRows, Team,
+};
+use ringattn_engine::{Job, Measured, NonFinite, RankPlan, run};
+use ringattn_plan::{Expectation, Layout, LayoutKind, Schedule, Segment};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Who computes the dense layers of tokens that are on every rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DensePlacement {
+    /// Rank 0 alone, with so many threads, and hands queries, keys and values to the others: for ranks
+    /// of one process, which would otherwise repeat the same reading of the same weights.
+    Root {
+        /// The threads of the process.
+        threads: usize,
+    },
+    /// Every rank for itself: for ranks with memory of their own, which spares a message per layer.
+    Repeated,
+}
+
+/// What every rank is told.
+#[derive(Clone, Copy, Debug)]
+pub struct DecoderJob<'a> {
+    /// The model, shared by all ranks of the process.
+    pub model: &'a Model,
+    /// Where each rank computes.
+    pub device: Device,
+    /// Where dense layers of few tokens are computed.
+    pub dense: DensePlacement,
+    /// What to do about values that are not finite.
+    pub non_finite: NonFinite,
+}
+
+/// Where the keys and values of new tokens go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// A segment of its own in this layout, with the layout's block where it has one to choose.
+    Prompt(LayoutKind, Option<u64>),
+    /// Generated tokens, in blocks of so many from the least loaded rank on.
+    Generated(u64),
+}
+
+/// Of which of the new tokens the logits are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// None.
+    Nothing,
+    /// The last.
+    Last,
+    /// All, as for the verification of drafts.
+    All,
+}
+
+/// Counts of several attentions, measured and as the plans say.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counted {
+    /// Measured, where it happened.
+    pub measured: Measured,
+    /// What the plans say.
+    pub expected: Expectation,
+}
+
+impl Counted {
+    /// Adds the attention of another layer.
+    fn add_layer(&mut self, measured: Measured, expected: Expectation) {
+        self.measured += measured;
+        self.expected += expected;
+    }
+
+    /// What was counted up to the end of a later extension: traffic and work add up, what is resident
+    /// is what it holds, the peak is the higher one.
+    #[must_use]
+    pub fn then(self, later: Self) -> Self {
+        let counts = |earlier: Expectation, later: Expectation| {
+            let mut sum = earlier;
+            sum += later;
+            sum.resident_kv_bytes = later.resident_kv_bytes;
+            sum.peak_kv_bytes = earlier.peak_kv_bytes.max(later.peak_kv_bytes);
+            sum
+        };
+        let mut measured = self.measured;
+        measured += later.measured;
+        measured.counts = counts(self.measured.counts, later.measured.counts);
+        Self { measured, expected: counts(self.expected, later.expected) }
+    }
+}
+
+/// One rank's model, cache and threads.
+pub struct Decoder<'a, C: Communicator> {
+    job: DecoderJob<'a>,
+    comm: &'a C,
+    cache: KvCache,
+    backend: CpuBackend,
+    /// The rank's own threads.
+    workers: Workers,
+    /// The threads for dense layers of few tokens; `None` where these are the rank's own.
+    root_workers: Option<Workers>,
+    counted: Counted,
+    /// Of the present extension, summed over its layers.
+    extension: Counted,
+}
+
+/// The new tokens as this rank deals with them.
+struct Batch<'t> {
+    /// Their ids, on every rank.
+    tokens: &'t [u32],
+    /// Positions of those whose queries are here.
+    positions: Vec<Position>,
+    /// Which of these have their keys here, by index.
+    owned: Vec<usize>,
+    schedule: Schedule,
+    /// Whether this rank computes their dense layers.
+    computes: bool,
+}
+
+impl<'a, C: Communicator> Decoder<'a, C> {
+    /// A decoder over an empty cache of this type.
+    ///
+    /// # Errors
+    /// When threads or the cache cannot be had.
+    pub fn new(job: DecoderJob<'a>, dtype: DType, comm: &'a C) -> Result<Self, GenerateError> {
+        let config = &job.model.config;
+        let shape = CacheShape { attention: config.attention, layers: config.layers, dtype };
+        Self::with_cache(job, KvCache::new(shape, comm.rank(), comm.size())?, comm)
+    }
+
+    /// A decoder that goes on with a cache, this rank's.
+    ///
+    /// # Errors
+    /// When threads cannot be had.
+    pub fn with_cache(
+        job: DecoderJob<'a>,
+        cache: KvCache,
+        comm: &'a C,
+    ) -> Result<Self, GenerateError> {
+        let team = job.device.team(comm.rank())?;
+        let root_workers = match job.dense {
+            DensePlacement::Root { threads }
+                if comm.rank() == ROOT && threads != team.threads() =>
+            {
+                let team = Team::new(threads, Pinning::Free).map_err(GenerateError::from_team)?;
+                Some(Workers::new(Arc::new(team)))
+            }
+            _ => None,
+        };
+        let attention = job.model.config.attention;
+        let scale = (1.0 / (attention.head_dim() as f64).sqrt()) as f32;
+        let kernel = Kernel::with_team(job.device.isa, Arc::clone(&team))?;
+        Ok(Self {
+            job,
+            comm,
+            cache,
+            backend: CpuBackend::new(kernel, attention, scale),
+            workers: Workers::new(team),
+            root_workers,
+            counted: Counted::default(),
+            extension: Counted::default(),
+        })
+    }
+
+    /// The rank's shard of the cache.
+    pub fn cache(&self) -> &KvCache {
+        &self.cache
+    }
+
+    /// Makes room for more tokens of the sequence.
+    ///
+    /// # Errors
+    /// When the memory cannot be had.
+    pub fn reserve(&mut self, tokens: u64) -> Result<(), GenerateError> {
+        Ok(self.cache.reserve(tokens)?)
+    }
+
+    /// Counts of attention since they were last taken, summed over layers.
+    pub fn take_counted(&mut self) -> Counted {
+        std::mem::take(&mut self.counted)
+    }
+
+    /// Processor time of the dense layers so far.
+    pub fn dense_time(&self) -> Duration {
+        self.workers.busy() + self.root_workers.as_ref().map_or(Duration::ZERO, Workers::busy)
+    }
+
+    /// Gives the cache back.
+    pub fn into_cache(self) -> KvCache {
+        self.cache
+    }
+
+    /// Adds `tokens`, the same on every rank, and computes the logits that are wanted: `[wanted,
+    /// vocabulary]` on rank 0, nothing elsewhere.
+    ///
+    /// # Errors
+    /// When a peer, the device or memory fails, when a token is outside the vocabulary, and when values
+    /// are not finite.
+    pub fn extend(
+        &mut self,
+        tokens: &[u32],
+        placement: Placement,
+        wanted: Wanted,
+    ) -> Result<Option<Vec<f32>>, GenerateError> {
+        if tokens.is_empty() {
+            return Ok(None);
+        }
+        let start = self.cache.layout().len();
+        let new = self.place(tokens.len() as u64, placement)?;
+        let config = &self.job.model.config;
+        let layouts = (&new, self.cache.layout());
+        let extension = Extension::new((config, self.cache.shape().dtype), layouts, placement)?;
+        let prepared = extension.prepare();
+        let plans: Vec<_> =
+            prepared.iter().map(|plan| RankPlan::new(plan, self.comm.rank())).collect();
+        let batch = self.batch(tokens, (start, &new), extension.schedule());
+        let hidden = self.forward(&batch, |layer| &plans[extension.of_layer(layer)])?;
+        self.counted = self.counted.then(std::mem::take(&mut self.extension));
+        let rows = self.collect(&batch, hidden, &new, wanted)?;
+        self.forget()?;
+        let Some(rows) = rows else { return Ok(None) };
+        let watch = self.comm.progress();
+        let (config, isa) = (&self.job.model.config, self.job.device.isa);
+        let (weights, workers) = (&self.job.model.weights, self.dense_workers(&batch));
+        let head = Head { config, weights, workers, isa, progress: &watch };
+        Ok(Some(head.logits(&rows)?))
+    }
+
+    /// Places new tokens; their layout alone, counted from 0.
+    fn place(&mut self, len: u64, placement: Placement) -> Result<Layout, GenerateError> {
+        let p = self.comm.size();
+        let (start, end) = (self.cache.layout().len(), self.cache.layout().len() + len);
+        match placement {
+            Placement::Generated(block) => self.cache.place_generated(len, block)?,
+            Placement::Prompt(kind, block) => {
+                let named = Layout::new(kind, block, len, p).map_err(GenerateError::from_layout)?;
+                let first_rank = self.cache.layout().least_loaded();
+                let positions = Interval::new(Position(start), Position(end));
+                let segments = named.segments().first().copied();
+                if let Some(segment) = segments {
+                    self.cache.place(Segment { positions, first_rank, ..segment })?;
+                }
+            }
+        }
+        // Queries lie with their keys, where they are sharded: a segment of their own, dealt alike.
+        let mut new = Layout::empty(p).map_err(GenerateError::from_layout)?;
+        if let Some(&last) = self.cache.layout().segments().last() {
+            let positions = Interval::from_len(len);
+            new.append(Segment { positions, ..last }).map_err(GenerateError::from_layout)?;
+        }
+        Ok(new)
+    }
+
+    fn batch<'t>(
+        &self,
+        tokens: &'t [u32],
+        (start, new): (u64, &Layout),
+        schedule: Schedule,
+    ) -> Batch<'t> {
+        let rank = self.comm.rank();
+        let replicated = schedule == Schedule::Tree;
+        let positions: Vec<_> = if replicated {
+            (start..start + tokens.len() as u64).map(Position).collect()
+        } else {
+            new.positions(rank).map(|position| Position(start + position.0)).collect()
+        };
+        let mine = |position: Position| {
+            self.cache.layout().owner(position).is_some_and(|(owner, _)| owner == rank)
+        };
+        let owned = (0..positions.len()).filter(|&row| mine(positions[row])).collect();
+        let shared = matches!(self.job.dense, DensePlacement::Root { .. });
+        let computes = !replicated || !shared || rank == ROOT;
+        Batch { tokens, positions, owned, schedule, computes }
+    }
+
+    fn dense_workers(&self, batch: &Batch<'_>) -> &Workers {
+        match (&self.root_workers, batch.schedule) {
+            (Some(workers), Schedule::Tree) => workers,
+            _ => &self.workers,
+        }
+    }
+
+    /// All layers; the residual stream of the rows whose dense layers are computed here, `[rows, H]`.
+    fn forward<'p>(
+        &mut self,
+        batch: &Batch<'_>,
+        plan: impl Fn(usize) -> &'p RankPlan<'p>,
+    ) -> Result<Vec<f32>, GenerateError> {
+        let (model, watch) = (self.job.model, self.comm.progress());
+        let config = &model.config;
+        let frequencies = &config.rope.inverse_frequencies;
+        let rows = batch.positions.len();
+        let rotary = RotaryTable::new(batch.positions.iter().copied(), rows, frequencies)?;
+        let mut hidden = if batch.computes { self.embed(batch)? } else { Vec::new() };
+        let mut attended = try_filled(rows * config.attention.query_width(), 0.0)?;
+        for (layer, weights) in model.weights.layers.iter().enumerate() {
+            let workers = self.dense_workers(batch);
+            let isa = self.job.device.isa;
+            let pass = LayerPass { config, rotary: &rotary, workers, isa, progress: &watch };
+            let projected = match batch.computes {
+                false => None,
+                true => {
+                    let projected = pass.project(weights, &hidden)?;
+                    let q = Arc::new(Elements::F32(projected.q));
+                    let (k, v) = (Arc::new(projected.k), Arc::new(projected.v));
+                    Some(Projections { q, k, v })
+                }
+            };
+            let projected = self.share(batch, projected)?;
+            self.remember(layer, batch, &projected)?;
+            self.attend((layer, plan(layer)), projected, &mut attended)?;
+            if batch.computes {
+                let workers = self.dense_workers(batch);
+                let pass = LayerPass { config, rotary: &rotary, workers, isa, progress: &watch };
+                pass.feed_forward(weights, &attended, &mut hidden)?;
+            }
+        }
+        Ok(hidden)
+    }
+
+    /// Embeddings of the rows' tokens, `[rows, H]`.
+    fn embed(&self, batch: &Batch<'_>) -> Result<Vec<f32>, GenerateError> {
+        let config = &self.job.model.config;
+        let first = self.cache.layout().len() - batch.tokens.len() as u64;
+        let mut hidden = try_filled(batch.positions.len() * config.hidden_size, 0.0)?;
+        let rows = hidden.chunks_exact_mut(config.hidden_size);
+        for (&position, row) in batch.positions.iter().zip(rows) {
+            let token = batch.tokens[(position.0 - first) as usize];
+            let vocabulary = config.vocab_size;
+            if token as usize >= vocabulary {
+                return Err(GenerateError::Vocabulary { position, token, vocabulary });
+            }
+            let embedding = &self.job.model.weights.embedding;
+            embedding.row(token as usize, row).map_err(DensePassError::Dense)?;
+        }
+        Ok(hidden)
+    }
+
+    /// Brings projections that one rank computed to all; others pass through.
+    fn share(
+        &self,
+        batch: &Batch<'_>,
+        projected: Option<Projections>,
+    ) -> Result<Projections, GenerateError> {
+        let shared = matches!(self.job.dense, DensePlacement::Root { .. });
+        match projected {
+            Some(projected) if batch.schedule != Schedule::Tree || !shared => Ok(projected),
+            projected => Ok(self.comm.broadcast(projected, ROOT)?),
+        }
+    }
+
+    /// Puts the keys and values of this rank's tokens into the cache.
+    fn remember(
+        &mut self,
+        layer: usize,
+        batch: &Batch<'_>,
+        projected: &Projections,
+    ) -> Result<(), GenerateError> {
+        let width = self.job.model.config.attention.key_width();
+        let non_finite = self.job.non_finite;
+        if batch.owned.len() == batch.positions.len() {
+            let rows = (&projected.k[..], &projected.v[..]);
+            return Ok(self.cache.append(layer, rows, non_finite)?);
+        }
+        let part = |all: &[f32]| -> Vec<f32> {
+            let rows = batch.owned.iter().flat_map(|&row| &all[row * width..(row + 1) * width]);
+            rows.copied().collect()
+        };
+        let (keys, values) = (part(&projected.k), part(&projected.v));
+        Ok(self.cache.append(layer, (&keys, &values), non_finite)?)
+    }
+
+    /// One attention over the cache, into `attended` `[rows, Hq * d]`.
+    fn attend(
+        &mut self,
+        (layer, plan): (usize, &RankPlan<'_>),
+        projected: Projections,
+        attended: &mut [f32],
+    ) -> Result<(), GenerateError> {
+        let shape = self.job.model.config.attention;
+        let rows = attended.len() / shape.query_width();
+        let arrangement = Arrangement::token_major(shape.query_heads(), rows, shape.head_dim());
+        let queries = SharedRows::shared(projected.q, arrangement);
+        let state = CpuState::empty(OutputRows::whole(attended, arrangement)?)?;
+        let block = self.cache.block(layer)?;
+        // The cache has looked at every row that it took.
+        let non_finite = match self.job.non_finite {
+            NonFinite::Allow => NonFinite::Allow,
+            NonFinite::Refuse | NonFinite::CheckedInputs => NonFinite::CheckedInputs,
+        };
+        let job = Job { plan, queries: &queries, block, non_finite, attended: &|_| () };
+        let (_, measured) = run(&job, state, &self.backend, self.comm)
+            .map_err(|source| GenerateError::Attention { layer, source })?;
+        self.extension.add_layer(measured, *plan.expectation());
+        Ok(())
+    }
+
+    /// Brings the wanted rows of the residual stream to rank 0, in the order of positions.
+    fn collect(
+        &self,
+        batch: &Batch<'_>,
+        hidden: Vec<f32>,
+        new: &Layout,
+        wanted: Wanted,
+    ) -> Result<Option<Vec<f32>>, GenerateError> {
+        let (width, len) = (self.job.model.config.hidden_size, new.len());
+        let first = match wanted {
+            Wanted::Nothing => return Ok(None),
+            Wanted::Last => len - 1,
+            Wanted::All => 0,
+        };
+        if batch.schedule == Schedule::Tree {
+            let root = self.comm.rank() == ROOT;
+            return Ok(root.then(|| hidden[first as usize * width..].to_vec()));
+        }
+        let from = new.count_below(self.comm.rank(), Position(first)) as usize * width;
+        let rows = HiddenRows(hidden[from..].to_vec());
+        let Some(parts) = self.comm.gather(rows, ROOT)? else { return Ok(None) };
+        let mut all = try_filled((len - first) as usize * width, 0.0)?;
+        for (rank, HiddenRows(part)) in new.ranks().zip(parts) {
+            let positions = new.positions(rank).filter(|position| position.0 >= first);
+            for (position, row) in positions.zip(part.chunks_exact(width)) {
+                let at = (position.0 - first) as usize * width;
+                all[at..at + width].copy_from_slice(row);
+            }
+        }
+        Ok(Some(all))
+    }
+
+    /// Forgets what no later query will see, where every layer has a window.
+    fn forget(&mut self) -> Result<(), GenerateError> {
+        let windows = &self.job.model.config.sliding_window;
+        let widest = windows
+            .iter()
+            .try_fold(0, |widest, window| Some(window.as_ref()?.max(&widest)).copied());
+        if let Some(window) = widest {
+            // The next query is at the end, and sees itself and `W - 1` before it.
+            let first = (self.cache.layout().len() + 1).saturating_sub(window);
+            self.cache.forget_before(Position(first))?;
+        }
+        Ok(())
+    }
+}
+
+/// The rank that samples, and that computes what is not repeated.
+pub(super) const ROOT: Rank = Rank(0);
