@@ -7,13 +7,11 @@
 #![allow(clippy::print_stdout, reason = "an example shows what it found")]
 
 use ringattn::comm::{Communicator, local};
-use ringattn::core::{
-    AttentionShape, DType, Elements, Interval, Mask, Position, QueryIntervals,
-};
+use ringattn::core::{AttentionShape, DType, Elements, Interval, Mask, Position, QueryIntervals};
 use ringattn::engine::cpu::{
     Arrangement, CacheShape, CpuBackend, CpuState, Isa, Kernel, KvCache, OutputRows, SharedRows,
 };
-use ringattn::engine::{Job, NonFinite, RankPlan, run};
+use ringattn::engine::{Job, NonFinite, Overlap, RankPlan, Trace, run};
 use ringattn::plan::{Plan, Problem, Schedule};
 use std::error::Error;
 
@@ -58,6 +56,8 @@ fn attend<C: Communicator>(
         block: cache.block(0)?,
         non_finite: NonFinite::CheckedInputs,
         attended: &|_| (),
+        trace: Trace::off(),
+        overlap: Overlap::On,
     };
     run(&job, state, backend, comm)?;
     Ok(out)

@@ -1,18 +1,25 @@
 //! A continuation of a document over a sharded cache.
 
+mod shard;
+
+use crate::agreement::{Terms, agree, digest};
+use crate::engines::Engine;
 use crate::error::Error;
-use crate::launch::launch;
+use crate::launch::{Collected, Task, collect, launch};
 use crate::options::RunOptions;
+use crate::recording::RankRecording;
 use crate::report::{Headline, RankRecord, Report};
 use ringattn_comm::Communicator;
 use ringattn_core::{DType, Interval, Mask, Position, QueryIntervals};
+use ringattn_engine::Recorder;
 use ringattn_model::{
     CacheContents, Decoder, DecoderJob, DensePlacement, Finish, Flow, GenerateError, GenerateJob,
     Listener, Model, RankGeneration, Sampling, StoreError, StoredCache, TokenScore, check_target,
     generate_rank, save_rank,
 };
-use ringattn_plan::{Layout, Plan, Problem, Schedule, tree_rounds};
+use ringattn_plan::{Expectation, Layout, Plan, Problem, Schedule, tree_rounds};
 use serde::Serialize;
+use shard::{GeneratedShard, Story};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use thiserror::Error as ThisError;
@@ -135,7 +142,7 @@ pub enum RankGenerateError {
 }
 
 /// Continues a document over the ranks of `options`; `listener` hears each token when it is chosen, on
-/// rank 0.
+/// rank 0. `None` in a process of an MPI job that is not rank 0, where the result is.
 ///
 /// # Errors
 /// When there is nothing to continue, a token is outside the vocabulary, the cache cannot be read or
@@ -145,17 +152,33 @@ pub fn generate(
     input: &GenerateInput,
     options: &RunOptions,
     listener: &dyn Listener,
-) -> Result<(GenerateOutput, Report<GenerateResult>), Error> {
-    let stored = input.load_cache.as_deref().map(|folder| StoredCache::open(folder, model));
-    let stored = stored.transpose()?;
-    if let Some(folder) = &input.save_cache {
-        check_target(folder)?;
-    }
-    let world = World::new(model, input, options, stored.as_ref())?;
+) -> Result<Option<(GenerateOutput, Report<GenerateResult>)>, Error> {
+    let stored = options.engine.together(&options.stop, || {
+        let stored = input.load_cache.as_deref().map(|folder| StoredCache::open(folder, model));
+        let stored = stored.transpose()?;
+        if let Some(folder) = &input.save_cache {
+            check_target(folder)?;
+        }
+        Ok::<_, Error>(stored)
+    })?;
+    let world = options
+        .engine
+        .together(&options.stop, || World::new(model, input, options, stored.as_ref()))?;
+    agree(options, || world.terms())?;
     options.meter.start(world.prompt.len() as u64);
     let start = Instant::now();
-    let ranks = launch(options, |comm| world.rank(&comm, listener))?;
-    report(&world, ranks, start.elapsed())
+    let shards = launch(options, &Generating { world: &world, listener, epoch: start })?;
+    let wall = start.elapsed();
+    let mut ranks = Vec::with_capacity(options.ranks as usize);
+    let collected = collect(options, shards, |_, shard: GeneratedShard| {
+        ranks.push(shard);
+        Ok(())
+    })?;
+    let story = ranks.first_mut().and_then(|first| first.story.take());
+    match (collected, story) {
+        (Collected::Here, Some(story)) => Ok(Some(report(&world, ranks, story, wall)?)),
+        _ => Ok(None),
+    }
 }
 
 /// What all ranks share.
@@ -179,6 +202,7 @@ impl<'a> World<'a> {
         options: &'a RunOptions,
         stored: Option<&'a StoredCache>,
     ) -> Result<Self, Error> {
+        options.check_ranks()?;
         input.sampling.validate()?;
         if model.isa() != options.isa {
             return Err(Error::Mismatch {
@@ -207,10 +231,34 @@ impl<'a> World<'a> {
             (stored, wanted) => stored.or(wanted).unwrap_or(DType::F32),
         };
         let layout = options.layout(stored.map_or(0, |stored| stored.tokens().len() as u64))?;
-        let dense = DensePlacement::Root { threads: options.process_threads() };
+        let dense = match options.engine {
+            Engine::Local => DensePlacement::Root { threads: options.process_threads() },
+            Engine::Mpi(_) => DensePlacement::Repeated,
+        };
         let world = Self { model, input, options, stored, layout, prompt, dtype, dense };
         world.check_memory()?;
         Ok(world)
+    }
+
+    /// What the ranks of a job must have in common.
+    fn terms(&self) -> Result<Terms, Error> {
+        let Self { model, input, options, .. } = *self;
+        let mut terms = Terms::new("generate", options);
+        terms.add("a model with the digest", format_args!("{:016x}", model.digest()?));
+        terms.add(
+            "a cache of tokens with the digest",
+            format_args!("{:016x}", digest(&self.cached())),
+        );
+        terms.add("a prompt with the digest", format_args!("{:016x}", digest(&self.prompt)));
+        terms.add("the type of the cache", self.dtype);
+        terms.add("the layout", format_args!("{} {:?}", options.layout, options.block));
+        terms.add("the block of the cache", input.cache_block);
+        terms.add("the pieces of the prompt", format_args!("{:?}", input.prefill_chunk));
+        terms.add("the number of new tokens", input.new_tokens);
+        terms.add("the sampling", format_args!("{:?}", input.sampling));
+        let saves = if input.save_cache.is_some() { "saved" } else { "not saved" };
+        terms.add("a cache that is", saves);
+        Ok(terms)
     }
 
     fn cached(&self) -> &[u32] {
@@ -240,7 +288,7 @@ impl<'a> World<'a> {
     fn rank<C: Communicator>(
         &self,
         comm: &C,
-        listener: &dyn Listener,
+        (listener, recorder): (&dyn Listener, Option<&Recorder>),
     ) -> Result<RankGeneration, RankGenerateError> {
         let (options, input) = (self.options, self.input);
         let job = DecoderJob {
@@ -248,6 +296,8 @@ impl<'a> World<'a> {
             device: options.device(),
             dense: self.dense,
             non_finite: options.non_finite,
+            overlap: options.overlap,
+            recorder,
         };
         let decoder = match self.stored {
             None => Decoder::new(job, self.dtype, comm)?,
@@ -289,6 +339,28 @@ impl<'a> World<'a> {
     }
 }
 
+/// The task of a rank.
+struct Generating<'a> {
+    world: &'a World<'a>,
+    listener: &'a dyn Listener,
+    epoch: Instant,
+}
+
+impl Task for Generating<'_> {
+    type Shard = GeneratedShard;
+    type Error = RankGenerateError;
+
+    fn run<C: Communicator>(&self, comm: &C) -> Result<GeneratedShard, RankGenerateError> {
+        let recording = RankRecording::begin(self.world.options, comm, self.epoch)
+            .map_err(GenerateError::from)?;
+        let done = self.world.rank(comm, (self.listener, recording.recorder()))?;
+        let counts = (done.prefill.measured, done.prefill.expected);
+        let mut record = RankRecord::new(comm, counts, done.dense);
+        record.spans = recording.into_spans();
+        Ok(GeneratedShard::new(done, record))
+    }
+}
+
 /// Steps the meter by the tokens of the prompt.
 struct Metered<'a> {
     listener: &'a dyn Listener,
@@ -308,54 +380,38 @@ impl Listener for Metered<'_> {
 
 fn report(
     world: &World<'_>,
-    ranks: Vec<RankGeneration>,
+    ranks: Vec<GeneratedShard>,
+    story: Story,
     wall: Duration,
 ) -> Result<(GenerateOutput, Report<GenerateResult>), Error> {
-    let records: Vec<_> = ranks
-        .iter()
-        .map(|rank| {
-            let all = match rank.decode_steps {
-                0 => rank.prefill,
-                _ => rank.prefill.then(rank.decode),
-            };
-            RankRecord { measured: all.measured, expected: all.expected, dense: rank.dense }
-        })
-        .collect();
-    let result = result(world, &ranks);
-    let plan = last_plan(world, &ranks)?;
+    let result = result(world, &ranks, &story);
+    let plan = last_plan(world, &story.layout)?;
     let (options, layers) = (world.options, world.model.config.layers);
     let mask = match world.model.config.sliding_window.first().copied().flatten() {
         None => "causal".to_owned(),
         Some(window) => format!("causal & window({},0)", window - 1),
     };
     let headline = Headline { command: "generate", options, plan: &plan, mask, layers };
-    let mut report = Report::new(&headline, &records, wall, result);
+    let records = ranks.into_iter().map(|rank| rank.record).collect();
+    let mut report = Report::new(&headline, records, wall, result);
     report.unique_kv_bytes = report.result.cache_bytes_per_rank.iter().sum();
-    let first = ranks.into_iter().next();
-    let (tokens, finish) =
-        first.map_or((Vec::new(), Finish::Length), |first| (first.generated, first.finish));
-    Ok((GenerateOutput { tokens, finish }, report))
+    Ok((GenerateOutput { tokens: story.generated, finish: story.finish }, report))
 }
 
 /// The plan of the last step, for the report's headline.
-fn last_plan(world: &World<'_>, ranks: &[RankGeneration]) -> Result<Plan, Error> {
-    let layout = match ranks.first() {
-        Some(rank) => rank.cache.layout().clone(),
-        None => world.layout.clone(),
-    };
+fn last_plan(world: &World<'_>, layout: &Layout) -> Result<Plan, Error> {
     let keys = layout.len();
     let whole = Interval::new(Position(0), Position(keys));
     let mask = Mask::Intervals(QueryIntervals::new([whole]));
     let (shape, kv_dtype) = (world.model.config.attention, world.dtype);
     let problem = Problem { shape, queries: 1, keys, mask, kv_dtype };
-    Ok(Plan::with_replicated_queries(problem, layout, Schedule::Tree)?)
+    Ok(Plan::with_replicated_queries(problem, layout.clone(), Schedule::Tree)?)
 }
 
-fn result(world: &World<'_>, ranks: &[RankGeneration]) -> GenerateResult {
-    let first = ranks.first();
-    let generated: &[TokenScore] = first.map_or(&[], |first| &first.generated);
-    let prefill_s = first.map_or(0.0, |first| first.prefill_time.as_secs_f64());
-    let decode_s = first.map_or(0.0, |first| first.decode_time.as_secs_f64());
+fn result(world: &World<'_>, ranks: &[GeneratedShard], story: &Story) -> GenerateResult {
+    let generated = &story.generated;
+    let prefill_s = story.prefill_time.as_secs_f64();
+    let decode_s = story.decode_time.as_secs_f64();
     let after_first = generated.len().saturating_sub(1);
     let all = world.cached().len() + world.prompt.len() + generated.len();
     let trained = world.model.config.trained_context;
@@ -364,28 +420,27 @@ fn result(world: &World<'_>, ranks: &[RankGeneration]) -> GenerateResult {
         prompt_tokens: world.prompt.len(),
         generated_tokens: generated.len(),
         token_ids: generated.iter().map(|score| score.token).collect(),
-        finish: match first.map(|first| first.finish) {
-            None | Some(Finish::Length) => "length",
-            Some(Finish::EndToken(_)) => "end_token",
-            Some(Finish::Stopped) => "stopped",
+        finish: match story.finish {
+            Finish::Length => "length",
+            Finish::EndToken(_) => "end_token",
+            Finish::Stopped => "stopped",
         },
         prefill_s,
         prefill_tokens_per_s: world.prompt.len() as f64 / prefill_s,
-        time_to_first_token_s: first.and_then(|r| Some(r.first_token_time?.as_secs_f64())),
+        time_to_first_token_s: story.first_token_time.map(|time| time.as_secs_f64()),
         decode_s,
         decode_tokens_per_s: (after_first > 0).then(|| after_first as f64 / decode_s),
-        cache_bytes_per_rank: ranks.iter().map(|rank| rank.cache.resident_bytes()).collect(),
-        decode: decode_report(world, ranks),
+        cache_bytes_per_rank: ranks.iter().map(|rank| rank.cache_bytes).collect(),
+        decode: decode_report(world, ranks, story.decode_steps),
         beyond_trained_context: trained.is_some_and(|trained| all as u64 > trained),
     }
 }
 
-fn decode_report(world: &World<'_>, ranks: &[RankGeneration]) -> DecodeReport {
+fn decode_report(world: &World<'_>, ranks: &[GeneratedShard], steps: usize) -> DecodeReport {
     let shape = world.model.config.attention;
     let rounds = tree_rounds(world.options.ranks);
-    let steps = ranks.first().map_or(0, |first| first.decode_steps);
-    let per_token = |count: fn(&RankGeneration) -> u64| -> Vec<f64> {
-        ranks.iter().map(|rank| count(rank) as f64 / steps.max(1) as f64).collect()
+    let per_token = |count: fn(&Expectation) -> u64| -> Vec<f64> {
+        ranks.iter().map(|rank| count(rank.decoded()) as f64 / steps.max(1) as f64).collect()
     };
     DecodeReport {
         schedule: Schedule::Tree.to_string(),
@@ -397,9 +452,9 @@ fn decode_report(world: &World<'_>, ranks: &[RankGeneration]) -> DecodeReport {
         rounds_per_layer: rounds,
         rounds_per_token: u64::from(rounds) * world.model.config.layers as u64,
         state_bytes: (shape.query_heads() * (shape.head_dim() + 2) * 4) as u64,
-        messages_per_token: per_token(|rank| rank.decode.measured.counts.hops),
-        sent_bytes_per_token: per_token(|rank| rank.decode.measured.counts.sent_bytes),
-        received_bytes_per_token: per_token(|rank| rank.decode.measured.counts.received_bytes),
-        received_kv_bytes: ranks.iter().map(|r| r.decode.measured.counts.received_kv_bytes).sum(),
+        messages_per_token: per_token(|counts| counts.hops),
+        sent_bytes_per_token: per_token(|counts| counts.sent_bytes),
+        received_bytes_per_token: per_token(|counts| counts.received_bytes),
+        received_kv_bytes: ranks.iter().map(|rank| rank.decoded().received_kv_bytes).sum(),
     }
 }

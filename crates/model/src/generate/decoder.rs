@@ -17,7 +17,7 @@ use ringattn_engine::cpu::{
     Arrangement, CacheShape, CpuBackend, CpuState, Device, Kernel, KvCache, OutputRows, Pinning,
     SharedRows, Team,
 };
-use ringattn_engine::{Job, Measured, NonFinite, RankPlan, run};
+use ringattn_engine::{Job, Measured, NonFinite, Overlap, RankPlan, Recorder, Trace, run};
 use ringattn_plan::{Expectation, Layout, LayoutKind, Schedule, Segment};
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,6 +46,10 @@ pub struct DecoderJob<'a> {
     pub dense: DensePlacement,
     /// What to do about values that are not finite.
     pub non_finite: NonFinite,
+    /// Whether blocks travel while others are attended.
+    pub overlap: Overlap,
+    /// Records the rank's attentions.
+    pub recorder: Option<&'a Recorder>,
 }
 
 /// Where the keys and values of new tokens go.
@@ -115,6 +119,8 @@ pub struct Decoder<'a, C: Communicator> {
     counted: Counted,
     /// Of the present extension, summed over its layers.
     extension: Counted,
+    /// Attentions so far.
+    attentions: u32,
 }
 
 /// The new tokens as this rank deals with them.
@@ -172,6 +178,7 @@ impl<'a, C: Communicator> Decoder<'a, C> {
             root_workers,
             counted: Counted::default(),
             extension: Counted::default(),
+            attentions: 0,
         })
     }
 
@@ -401,7 +408,10 @@ impl<'a, C: Communicator> Decoder<'a, C> {
             NonFinite::Allow => NonFinite::Allow,
             NonFinite::Refuse | NonFinite::CheckedInputs => NonFinite::CheckedInputs,
         };
-        let job = Job { plan, queries: &queries, block, non_finite, attended: &|_| () };
+        let trace = Trace::new(self.job.recorder, self.attentions);
+        self.attentions = self.attentions.saturating_add(1);
+        let (attended, overlap) = (&|_| (), self.job.overlap);
+        let job = Job { plan, queries: &queries, block, non_finite, attended, trace, overlap };
         let (_, measured) = run(&job, state, &self.backend, self.comm)
             .map_err(|source| GenerateError::Attention { layer, source })?;
         self.extension.add_layer(measured, *plan.expectation());

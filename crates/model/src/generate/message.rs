@@ -1,7 +1,7 @@
 //! What ranks tell each other beside attention: projections of new tokens, rows of the residual stream,
 //! and the next token.
 
-use ringattn_core::{Elements, Message, MessageError};
+use ringattn_core::{Elements, Message, MessageError, Payload};
 use std::sync::Arc;
 
 /// Q, K, V of new tokens, `[rows, Hq * d]` and twice `[rows, Hk * d]`; a clone is a second handle.
@@ -23,17 +23,17 @@ impl Message for Projections {
         vec![self.q.view().len() as u64, self.k.len() as u64, self.v.len() as u64]
     }
 
-    fn to_bytes(&self) -> Vec<u8> {
+    fn payload(&self) -> Payload {
         let parts = [self.q.bytes(), bytemuck::cast_slice(&self.k), bytemuck::cast_slice(&self.v)];
-        parts.concat()
+        parts.concat().into()
     }
 
-    fn from_bytes(header: &[u64], payload: &[u8]) -> Result<Self, MessageError> {
+    fn from_payload(header: &[u64], payload: Vec<u8>) -> Result<Self, MessageError> {
         let kind = Self::KIND;
         let &[q, k, v] = header else {
             return Err(MessageError::Header { kind, expected: 3, actual: header.len() });
         };
-        let floats = floats(kind, q.saturating_add(k).saturating_add(v), payload)?;
+        let floats = floats(kind, q.saturating_add(k).saturating_add(v), &payload)?;
         let (q, rest) = floats.split_at(q as usize);
         let (k, v) = rest.split_at(k as usize);
         let q = Arc::new(Elements::F32(q.to_vec()));
@@ -56,16 +56,16 @@ impl Message for HiddenRows {
         vec![self.0.len() as u64]
     }
 
-    fn to_bytes(&self) -> Vec<u8> {
-        bytemuck::cast_slice(&self.0).to_vec()
+    fn payload(&self) -> Payload {
+        bytemuck::cast_slice::<f32, u8>(&self.0).to_vec().into()
     }
 
-    fn from_bytes(header: &[u64], payload: &[u8]) -> Result<Self, MessageError> {
+    fn from_payload(header: &[u64], payload: Vec<u8>) -> Result<Self, MessageError> {
         let kind = Self::KIND;
         let &[len] = header else {
             return Err(MessageError::Header { kind, expected: 1, actual: header.len() });
         };
-        Ok(Self(floats(kind, len, payload)?))
+        Ok(Self(floats(kind, len, &payload)?))
     }
 }
 
@@ -92,11 +92,11 @@ impl Message for Next {
         }
     }
 
-    fn to_bytes(&self) -> Vec<u8> {
-        Vec::new()
+    fn payload(&self) -> Payload {
+        Payload::default()
     }
 
-    fn from_bytes(header: &[u64], _: &[u8]) -> Result<Self, MessageError> {
+    fn from_payload(header: &[u64], _: Vec<u8>) -> Result<Self, MessageError> {
         let kind = Self::KIND;
         match *header {
             [u64::MAX] => Ok(Self::End),
@@ -130,16 +130,22 @@ mod tests {
             k: Arc::new(vec![5.0, 6.0]),
             v: Arc::new(vec![7.0, 8.0]),
         };
-        let arrived = Projections::from_bytes(&sent.header(), &sent.to_bytes()).unwrap();
+        let arrived = Projections::from_payload(&sent.header(), sent.payload().to_vec()).unwrap();
         assert_eq!((&arrived.q, &arrived.k, &arrived.v), (&sent.q, &sent.k, &sent.v));
         assert_eq!(sent.byte_len(), 32);
-        assert!(Projections::from_bytes(&[4, 2, u64::MAX], &sent.to_bytes()).is_err());
+        assert!(Projections::from_payload(&[4, 2, u64::MAX], sent.payload().to_vec()).is_err());
         let rows = HiddenRows(vec![0.5, -1.0]);
-        assert_eq!(HiddenRows::from_bytes(&rows.header(), &rows.to_bytes()), Ok(rows.clone()));
-        assert!(HiddenRows::from_bytes(&[3], &rows.to_bytes()).is_err());
+        assert_eq!(
+            HiddenRows::from_payload(&rows.header(), rows.payload().to_vec()),
+            Ok(rows.clone())
+        );
+        assert!(HiddenRows::from_payload(&[3], rows.payload().to_vec()).is_err());
         for next in [Next::Token(0), Next::Token(u32::MAX), Next::End] {
-            assert_eq!(Next::from_bytes(&next.header(), &next.to_bytes()), Ok(next));
+            assert_eq!(Next::from_payload(&next.header(), next.payload().to_vec()), Ok(next));
         }
-        assert!(Next::from_bytes(&[1 << 40], &[]).is_err() && Next::from_bytes(&[], &[]).is_err());
+        assert!(
+            Next::from_payload(&[1 << 40], Vec::new()).is_err()
+                && Next::from_payload(&[], Vec::new()).is_err()
+        );
     }
 }

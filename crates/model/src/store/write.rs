@@ -7,7 +7,7 @@ use crate::ModelError;
 use crate::file::{MappedFile, display};
 use crate::load::Model;
 use ringattn_comm::Communicator;
-use ringattn_core::{DType, Message, MessageError, Rank};
+use ringattn_core::{DType, Message, MessageError, Payload, Rank};
 use ringattn_engine::cpu::KvCache;
 use safetensors::tensor::{Dtype, TensorView};
 use sha2::{Digest, Sha256};
@@ -159,24 +159,30 @@ fn write_manifest(folder: &Path, manifest: &Manifest) -> Result<(), StoreError> 
 /// A rank's entry on its way to rank 0, as the JSON of the manifest.
 struct ShardMessage(Shard);
 
+impl ShardMessage {
+    fn json(&self) -> Vec<u8> {
+        serde_json::to_vec(&self.0).unwrap_or_default()
+    }
+}
+
 impl Message for ShardMessage {
     const KIND: &'static str = "cache shard";
 
     fn byte_len(&self) -> u64 {
-        self.to_bytes().len() as u64
+        self.json().len() as u64
     }
 
     fn header(&self) -> Vec<u64> {
         Vec::new()
     }
 
-    fn to_bytes(&self) -> Vec<u8> {
-        serde_json::to_vec(&self.0).unwrap_or_default()
+    fn payload(&self) -> Payload {
+        self.json().into()
     }
 
-    fn from_bytes(_: &[u64], payload: &[u8]) -> Result<Self, MessageError> {
+    fn from_payload(_: &[u64], payload: Vec<u8>) -> Result<Self, MessageError> {
         let actual = payload.len() as u64;
         let broken = MessageError::Payload { kind: Self::KIND, expected: 0, actual };
-        serde_json::from_slice(payload).map(Self).map_err(|_| broken)
+        serde_json::from_slice(&payload).map(Self).map_err(|_| broken)
     }
 }

@@ -6,15 +6,15 @@ use super::Session;
 use crate::args::GenerateArgs;
 use crate::console;
 use crate::failure::{Failure, UsageError};
-use crate::input::mapped::MappedFile;
+use crate::input::mapped::{Access, MappedFile};
 use crate::input::{text as document, tokens};
-use crate::output::{report, scores};
+use crate::output::{Staged, report, scores};
 use crate::progress::Progress;
 use crate::run_options::run_options;
 use crate::signals::Interrupts;
 use crate::summary::Summary;
-use ringattn::GenerateInput;
 use ringattn::model::{Flow, Listener, Model, ModelError, TokenScore, Tokenizer};
+use ringattn::{GenerateInput, RunOptions, Trace};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use text::Continuation;
@@ -23,27 +23,15 @@ pub(super) fn run(args: &GenerateArgs, session: &Session) -> Result<(), Failure>
     let options = run_options(&args.run, &session.interrupts)?;
     let chatter = args.run.chatter();
     let (sampling, stops) = (args.sampling()?, args.stops()?);
-    let prompt = Prompt::open(args)?;
-    let mut inputs: Vec<&Path> = vec![&args.model];
-    inputs.extend(args.file.as_deref().or(args.tokens.as_deref()));
-    let mut outputs = session.outputs(inputs);
-    let mut tokens_file = args.out.as_deref().map(|p| outputs.open("--out", p)).transpose()?;
-    let report_file = args.run.report.as_deref();
-    let mut report_file = report_file.map(|path| outputs.open("--report", path)).transpose()?;
-
-    let model = ringattn::open_model(&args.model, &options)?;
-    session.interrupts.check()?;
-    let tokenizer = tokenizer(&model, args)?;
-    let conventions = model.conventions().map_err(ringattn::Error::from)?;
-    let prompt = prompt.tokens(&model, tokenizer.as_ref(), args)?;
-    session.interrupts.check()?;
+    let begun = session.together(&options, || Begun::new(args, session, &options))?;
+    let Begun { model, tokenizer, prompt, end_tokens, mut files } = begun;
     let size = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     let input = GenerateInput {
         prefill_chunk: args.cache.prefill_chunk.map(size),
         cache_block: args.cache.cache_block,
         cache_dtype: args.cache.cache_dtype.map(|name| name.dtype()),
         sampling,
-        end_tokens: if args.ignores_end() { Vec::new() } else { conventions.end_tokens },
+        end_tokens,
         load_cache: args.cache.load_cache.clone(),
         save_cache: args.cache.save_cache.clone(),
         ..GenerateInput::new(prompt, size(args.new_tokens))
@@ -52,14 +40,18 @@ pub(super) fn run(args: &GenerateArgs, session: &Session) -> Result<(), Failure>
     let printer = Printer::new(Continuation::new(tokenizer.as_ref(), stops), progress, session);
     let generated = ringattn::generate(&model, &input, &options, &printer);
     let printed = printer.finish();
-    let (output, run_report) = generated.map_err(|error| session.interrupts.failure(error))?;
+    let generated = generated.map_err(|error| session.interrupts.failure(error))?;
     printed?;
+    let Some((output, run_report)) = generated else { return Ok(()) };
 
-    if let Some(file) = &mut tokens_file {
+    if let Some(file) = &mut files.tokens {
         file.write(|file| scores::write(file, &output.tokens))?;
     }
-    if let Some(file) = &mut report_file {
+    if let Some(file) = &mut files.report {
         file.write(|file| report::write(file, &run_report))?;
+    }
+    if let (Some(file), Some(trace)) = (&mut files.trace, Trace::new(&run_report)) {
+        file.write(|file| report::write_compact(file, &trace))?;
     }
     if run_report.result.beyond_trained_context {
         let trained = model.config.trained_context.unwrap_or(0);
@@ -67,10 +59,48 @@ pub(super) fn run(args: &GenerateArgs, session: &Session) -> Result<(), Failure>
         chatter.warning(&text);
     }
     let summary = Summary::of_generate(&run_report);
-    let files = [tokens_file, report_file].into_iter().flatten().collect();
+    let files = [files.tokens, files.report, files.trace].into_iter().flatten().collect();
     session.commit(files, || Ok(()))?;
     chatter.text(&summary.text());
     Ok(())
+}
+
+/// What is there before the run: inputs read, outputs opened.
+struct Begun {
+    model: Model,
+    tokenizer: Option<Tokenizer>,
+    prompt: Vec<u32>,
+    end_tokens: Vec<u32>,
+    files: Files,
+}
+
+/// The files that the command writes, those that were asked for.
+struct Files {
+    tokens: Option<Staged>,
+    report: Option<Staged>,
+    trace: Option<Staged>,
+}
+
+impl Begun {
+    fn new(args: &GenerateArgs, session: &Session, options: &RunOptions) -> Result<Self, Failure> {
+        let prompt = Prompt::open(args)?;
+        let mut inputs: Vec<&Path> = vec![&args.model];
+        inputs.extend(args.file.as_deref().or(args.tokens.as_deref()));
+        let mut outputs = session.outputs(inputs, &options.engine);
+        let files = Files {
+            tokens: outputs.open_if("--out", args.out.as_deref())?,
+            report: outputs.open_if("--report", args.run.report.as_deref())?,
+            trace: outputs.open_if("--trace", args.run.trace.as_deref())?,
+        };
+        let model = ringattn::open_model(&args.model, options)?;
+        session.interrupts.check()?;
+        let tokenizer = tokenizer(&model, args)?;
+        let conventions = model.conventions().map_err(ringattn::Error::from)?;
+        let prompt = prompt.tokens(&model, tokenizer.as_ref(), args)?;
+        session.interrupts.check()?;
+        let end_tokens = if args.ignores_end() { Vec::new() } else { conventions.end_tokens };
+        Ok(Self { model, tokenizer, prompt, end_tokens, files })
+    }
 }
 
 /// The model's tokenizer. Ids can be continued without one, if they are written to a file.
@@ -97,10 +127,12 @@ enum Prompt {
 impl Prompt {
     fn open(args: &GenerateArgs) -> Result<Self, Failure> {
         if let Some(path) = &args.tokens {
-            return Ok(Self::Ids(tokens::read(&MappedFile::open(path)?)?));
+            return Ok(Self::Ids(tokens::read(&MappedFile::open(path, Access::Whole)?)?));
         }
         if let Some(path) = &args.file {
-            return Ok(Self::Text(document::read(&MappedFile::open(path)?)?.to_owned()));
+            return Ok(Self::Text(
+                document::read(&MappedFile::open(path, Access::Whole)?)?.to_owned(),
+            ));
         }
         match &args.prompt {
             Some(text) => Ok(Self::Text(text.clone())),
