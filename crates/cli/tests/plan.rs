@@ -1,6 +1,6 @@
 //! `plan` as its users call it: what it says is what a run then counts.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends where something is wrong")]
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! The trace of a run: what its format asks for, spans that do not overlap, and sums that are the report's.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod support;
 

@@ -87,7 +87,7 @@ impl Model {
     pub fn digest(&self) -> Result<u64, ModelError> {
         match &self.source {
             Source::Folder(path) => digest::of_folder(path),
-            Source::Gguf(path) => digest::of_files(&[path.clone()]),
+            Source::Gguf(path) => digest::of_files(std::slice::from_ref(path)),
         }
     }
 
