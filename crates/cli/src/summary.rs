@@ -44,8 +44,8 @@ impl Summary {
         let decode = &result.decode;
         let text = format!(
             "{ranks} rank{} of {threads} thread{}, {}, {} rounds a layer, {} {}",
-            plural(ranks as usize),
-            plural(threads),
+            plural(u64::from(ranks)),
+            plural(threads as u64),
             decode.schedule,
             decode.rounds_per_layer,
             report.kv_dtype,

@@ -77,7 +77,7 @@ fn decoding_agrees_with_scoring_for_every_ring() {
                     assert_eq!(output.finish, Finish::Length);
                     assert_eq!(report.result.decode.received_kv_bytes, 0);
                     let text = [&prompt[..], &ids].concat();
-                    let scores = score(&model, &text, &options).unwrap().0.scores;
+                    let scores = score(&model, &text, &options).unwrap().unwrap().0.scores;
                     for (ours, theirs) in output.tokens.iter().zip(&scores[len as usize - 1..]) {
                         assert_eq!((ours.position, ours.token), (theirs.position, theirs.token));
                         let error = (ours.logprob - theirs.logprob).abs();

@@ -425,10 +425,10 @@ mod tests {
         cache.place(segment(0, 3)).unwrap();
         extend(&mut cache, 0);
         let before = cache.block(0).unwrap();
-        let bytes = before.to_bytes();
+        let bytes = before.payload().to_vec();
         cache.place_generated(2, 16).unwrap();
         extend(&mut cache, 3);
-        assert_eq!(before.to_bytes(), bytes);
+        assert_eq!(before.payload().to_vec(), bytes);
         assert_eq!(cache.block(0).unwrap().byte_len(), before.byte_len() / 3 * 5);
     }
 
@@ -437,7 +437,7 @@ mod tests {
         let mut cache = KvCache::new(shape(DType::F32), Rank(1), 2).unwrap();
         cache.place(segment(0, 40)).unwrap();
         extend(&mut cache, 0);
-        let all = cache.block(0).unwrap().to_bytes();
+        let all = cache.block(0).unwrap().payload().to_vec();
         cache.forget_before(Position(20)).unwrap();
         assert_eq!(cache.kept_from(), Slot(0), "as many are kept as forgotten: nothing is moved");
         cache.forget_before(Position(30)).unwrap();
@@ -446,7 +446,7 @@ mod tests {
         let block = cache.block(0).unwrap();
         assert_eq!(block.byte_len(), all.len() as u64);
         // Keys come first: 8 bytes for each of 20 slots.
-        assert_eq!(block.to_bytes()[15 * 8..160], all[15 * 8..160]);
+        assert_eq!(block.payload().to_vec()[15 * 8..160], all[15 * 8..160]);
         cache.place_generated(3, 1).unwrap();
         extend(&mut cache, 40);
         assert_eq!(cache.block(0).unwrap().byte_len(), cache.layout().count(Rank(1)) * 16);
