@@ -1,0 +1,366 @@
+//! A plan walked step by step: what every rank holds, attends, sends, receives and drops, and the
+//! readouts that belong to the step.
+//!
+//! Frame `s` is step `s` of the plan, the last frame the result. In frame `s` the blocks that came in
+//! the steps before are there, the block of step `s` is being attended, and the next one is under way.
+
+use super::quantity::{bytes, count, listed, of, percent};
+use ringattn_core::Rank;
+use ringattn_plan::{BlockId, Plan, Step};
+use serde::Serialize;
+
+/// One plan, ready to be stepped through.
+#[derive(Clone, Debug, Serialize)]
+pub struct Walk {
+    /// For each rank and block the step in which the rank absorbs it; none when it sees nothing there.
+    pub absorbed_in: Vec<Vec<Option<u32>>>,
+    /// For each rank the tokens of its shard.
+    pub shards: Vec<Shard>,
+    /// The steps, and the result after them.
+    pub frames: Vec<Frame>,
+}
+
+/// What a rank owns.
+#[derive(Clone, Debug, Serialize)]
+pub struct Shard {
+    /// How many tokens.
+    pub tokens: u64,
+    /// Their positions in words: `0 to 3`, `0, 4, 8, 12`.
+    pub positions: String,
+    /// Where they lie: for each part of the sequence the share of it that the rank owns, 0 to 1.
+    pub density: Vec<f64>,
+}
+
+/// The state of all ranks in one step.
+#[derive(Clone, Debug, Serialize)]
+pub struct Frame {
+    /// `Step 1 of 0 to 3`, or the result.
+    pub title: String,
+    /// What happens, in words.
+    pub words: String,
+    /// What each rank does.
+    pub ranks: Vec<RankFrame>,
+    /// The numbers of this step.
+    pub readouts: Vec<Readout>,
+}
+
+/// What one rank does in one step.
+#[derive(Clone, Debug, Serialize)]
+pub struct RankFrame {
+    /// Blocks that it holds at the start of the step, its own first.
+    pub held: Vec<u32>,
+    /// The block that its queries attend.
+    pub attend: Option<u32>,
+    /// (query, key) pairs of that, per query head.
+    pub pairs: u64,
+    /// The same in words: `10 pairs`, or why there are none.
+    pub label: String,
+    /// A block that leaves, and to whom.
+    pub send: Option<Move>,
+    /// A block that comes, and from whom.
+    pub receive: Option<Move>,
+    /// A block that is let go at the end of the step.
+    pub drop: Option<u32>,
+}
+
+/// One hop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Move {
+    /// The block.
+    pub block: u32,
+    /// The other rank.
+    pub peer: u32,
+}
+
+/// A number that belongs to the step.
+#[derive(Clone, Debug, Serialize)]
+pub struct Readout {
+    /// What it is called in the data: `step`, `resident`, `held`, `moved`, `hops` or `pairs`.
+    pub id: &'static str,
+    /// What it is called on the page.
+    pub label: &'static str,
+    /// The number as text.
+    pub text: String,
+    /// What it is made of.
+    pub detail: String,
+    /// The number.
+    pub value: u64,
+    /// How far it is, 0 to 1.
+    pub progress: f64,
+}
+
+/// Parts of the sequence for which a shard's density is given, at most.
+const DENSITY_PARTS: u64 = 64;
+
+impl Walk {
+    /// Walks the plan.
+    pub(crate) fn new(plan: &Plan) -> Self {
+        let prepared = plan.prepare();
+        let ranks: Vec<_> = plan.key_layout().ranks().collect();
+        let steps: Vec<Vec<Step>> =
+            ranks.iter().map(|&rank| prepared.steps(rank).collect()).collect();
+        let absorbed_in = steps.iter().map(|steps| absorbed_in(steps, ranks.len())).collect();
+        let shards = ranks.iter().map(|&rank| shard(plan, rank)).collect();
+        let mut walker = Walker::new(plan);
+        let mut frames: Vec<_> = (0..ranks.len())
+            .map(|index| {
+                let now: Vec<_> = steps.iter().map(|steps| steps.get(index).copied()).collect();
+                walker.frame(index as u32, &now)
+            })
+            .collect();
+        frames.push(walker.result());
+        Self { absorbed_in, shards, frames }
+    }
+}
+
+fn absorbed_in(steps: &[Step], ranks: usize) -> Vec<Option<u32>> {
+    let mut absorbed = vec![None; ranks];
+    for step in steps {
+        if let Some(BlockId(rank)) = step.attend {
+            absorbed[rank.index()] = Some(step.index);
+        }
+    }
+    absorbed
+}
+
+fn shard(plan: &Plan, rank: Rank) -> Shard {
+    let layout = plan.key_layout();
+    let tokens = layout.count(rank);
+    let parts = layout.len().min(DENSITY_PARTS);
+    let at = |part: u64| (u128::from(layout.len()) * u128::from(part) / u128::from(parts)) as u64;
+    let density = (0..parts).map(|part| {
+        let (start, end) = (at(part), at(part + 1));
+        let below = |position| layout.count_below(rank, ringattn_core::Position(position));
+        (below(end) - below(start)) as f64 / (end - start) as f64
+    });
+    Shard { tokens, positions: positions(plan, rank), density: density.collect() }
+}
+
+/// The rank's positions in words, the first few runs of them.
+fn positions(plan: &Plan, rank: Rank) -> String {
+    const MOST: usize = 4;
+    let runs: Vec<_> = plan.key_layout().runs(rank).take(MOST + 1).collect();
+    if runs.is_empty() {
+        return "none".to_owned();
+    }
+    let text = |run: &ringattn_plan::Run| match (run.positions.start().0, run.positions.end().0 - 1) {
+        (first, last) if first == last => first.to_string(),
+        (first, last) => format!("{first} to {last}"),
+    };
+    let mut all: Vec<_> = runs.iter().take(MOST).map(text).collect();
+    if runs.len() > MOST {
+        all.push("\u{2026}".to_owned());
+    }
+    all.join(", ")
+}
+
+/// What has happened up to the present step.
+struct Walker<'a> {
+    plan: &'a Plan,
+    held: Vec<Vec<u32>>,
+    received_bytes: Vec<u64>,
+    hops: Vec<u64>,
+    pairs: u64,
+    total_pairs: u64,
+}
+
+impl<'a> Walker<'a> {
+    fn new(plan: &'a Plan) -> Self {
+        let ranks = plan.world_size();
+        Self {
+            plan,
+            held: (0..ranks).map(|rank| vec![rank]).collect(),
+            received_bytes: vec![0; ranks as usize],
+            hops: vec![0; ranks as usize],
+            pairs: 0,
+            total_pairs: u64::try_from(plan.problem().pairs()).unwrap_or(u64::MAX),
+        }
+    }
+
+    fn frame(&mut self, index: u32, steps: &[Option<Step>]) -> Frame {
+        let ranks: Vec<_> =
+            steps.iter().enumerate().map(|(rank, step)| self.rank_frame(rank, *step)).collect();
+        self.pairs += ranks.iter().map(|rank| rank.pairs).sum::<u64>();
+        let peak = self.peak(&ranks);
+        let last = self.plan.world_size() - 1;
+        let frame = Frame {
+            title: format!("Step {index} of 0 to {last}"),
+            words: step_words(index, &ranks),
+            readouts: self.readouts(format!("{index} of {last}"), index, peak),
+            ranks,
+        };
+        self.advance(&frame.ranks);
+        frame
+    }
+
+    fn rank_frame(&self, rank: usize, step: Option<Step>) -> RankFrame {
+        let held = self.held[rank].clone();
+        let moved = |transfer: ringattn_plan::Transfer| Move {
+            block: transfer.block.0.0,
+            peer: transfer.peer.0,
+        };
+        let attend = step.and_then(|step| step.attend);
+        let pairs = attend.map_or(0, |block| self.plan.pairs(Rank(rank as u32), block));
+        let send = step.and_then(|step| step.send).map(moved);
+        let label = match (attend, send) {
+            (Some(_), _) => of(pairs, "pair"),
+            (None, Some(_)) => "passes on".to_owned(),
+            (None, None) => "idle".to_owned(),
+        };
+        RankFrame {
+            held,
+            attend: attend.map(|block| block.0.0),
+            pairs,
+            label,
+            send,
+            receive: step.and_then(|step| step.receive).map(moved),
+            drop: step.and_then(|step| step.drop).map(|block| block.0.0),
+        }
+    }
+
+    /// The most bytes that a rank holds in the step, the arriving block among them.
+    fn peak(&self, ranks: &[RankFrame]) -> u64 {
+        let bytes = |block: u32| self.plan.block_bytes(BlockId(Rank(block)));
+        let held = |rank: &RankFrame| {
+            let arriving = rank.receive.map_or(0, |transfer| bytes(transfer.block));
+            rank.held.iter().map(|&block| bytes(block)).sum::<u64>() + arriving
+        };
+        ranks.iter().map(held).max().unwrap_or(0)
+    }
+
+    fn advance(&mut self, ranks: &[RankFrame]) {
+        for (rank, frame) in ranks.iter().enumerate() {
+            if let Some(transfer) = frame.receive {
+                self.held[rank].push(transfer.block);
+                self.received_bytes[rank] += self.plan.block_bytes(BlockId(Rank(transfer.block)));
+                self.hops[rank] += 1;
+            }
+            self.held[rank].retain(|&block| Some(block) != frame.drop);
+        }
+    }
+
+    /// After the last step: everything is absorbed, and only the own shard is left.
+    fn result(&self) -> Frame {
+        let ranks = self.held.iter().map(|held| RankFrame {
+            held: held.clone(),
+            attend: None,
+            pairs: 0,
+            label: "done".to_owned(),
+            send: None,
+            receive: None,
+            drop: None,
+        });
+        let ranks: Vec<_> = ranks.collect();
+        let peak = self.peak(&ranks);
+        let steps = self.plan.world_size();
+        Frame {
+            title: "Result".to_owned(),
+            words: format!(
+                "Done after {}. Every query has met every key that it may see, the visiting blocks \
+                 are gone, and each rank divides: out = y / z. The result is that of dense attention.",
+                of(steps.into(), "step")
+            ),
+            readouts: self.readouts("done".to_owned(), steps, peak),
+            ranks,
+        }
+    }
+
+    fn readouts(&self, step: String, index: u32, peak: u64) -> Vec<Readout> {
+        let (plan, ranks) = (self.plan, u64::from(self.plan.world_size()));
+        let whole = plan.problem().kv_bytes();
+        let shards = || plan.key_layout().ranks().map(|rank| plan.block_bytes(BlockId(rank)));
+        let (resident, tokens) = (shards().max().unwrap_or(0), plan.key_layout().len());
+        let most = plan.key_layout().ranks().map(|rank| plan.key_layout().count(rank)).max();
+        let moved: u64 = self.received_bytes.iter().sum();
+        let hops = self.hops.iter().copied().max().unwrap_or(0);
+        let all = |part: u64, whole: u64| if whole == 0 { 1.0 } else { part as f64 / whole as f64 };
+        let readout = |id, label, text, detail, (value, progress)| Readout {
+            id,
+            label,
+            text,
+            detail,
+            value,
+            progress,
+        };
+        vec![
+            readout(
+                "step",
+                "Step",
+                step,
+                format!("{} of attention, one per block", of(ranks, "step")),
+                (index.into(), all(index.into(), ranks)),
+            ),
+            readout(
+                "resident",
+                "Resident K,V per rank",
+                bytes(resident),
+                format!(
+                    "L/p = {} of {} = {} of the whole",
+                    count(most.unwrap_or(0)),
+                    of(tokens, "token"),
+                    percent(resident as f64, whole as f64)
+                ),
+                (resident, all(resident, whole)),
+            ),
+            readout(
+                "held",
+                "Held at once, at most",
+                bytes(peak),
+                "own shard, block in use, block arriving".to_owned(),
+                (peak, all(peak, whole).min(1.0)),
+            ),
+            readout(
+                "moved",
+                "Bytes moved so far",
+                bytes(moved),
+                format!("all ranks; {} by the busiest", bytes(self.busiest())),
+                (moved, all(moved, whole.saturating_mul(ranks - 1))),
+            ),
+            readout(
+                "hops",
+                "Hops made",
+                format!("{hops} of {}", ranks - 1),
+                format!("full coverage takes p \u{2212} 1 = {}", ranks - 1),
+                (hops, all(hops, ranks - 1)),
+            ),
+            readout(
+                "pairs",
+                "Pairs computed",
+                percent(self.pairs as f64, self.total_pairs as f64),
+                format!("{} of {} visible", count(self.pairs), count(self.total_pairs)),
+                (self.pairs, all(self.pairs, self.total_pairs)),
+            ),
+        ]
+    }
+
+    fn busiest(&self) -> u64 {
+        self.received_bytes.iter().copied().max().unwrap_or(0)
+    }
+}
+
+/// The step for someone who does not see the picture.
+fn step_words(index: u32, ranks: &[RankFrame]) -> String {
+    let name = |rank: usize| rank.to_string();
+    let attends: Vec<_> = ranks
+        .iter()
+        .enumerate()
+        .filter_map(|(rank, frame)| Some(format!("rank {rank} attends block {}", frame.attend?)))
+        .collect();
+    let idle: Vec<_> =
+        (0..ranks.len()).filter(|&rank| ranks[rank].attend.is_none()).map(name).collect();
+    let moving = ranks.iter().filter(|frame| frame.send.is_some()).count();
+    let mut words = format!("Step {index}: {}.", listed(&attends));
+    if attends.is_empty() {
+        words = format!("Step {index}: no rank sees anything.");
+    }
+    if !idle.is_empty() && !attends.is_empty() {
+        let (noun, verb) = if idle.len() == 1 { ("Rank", "has") } else { ("Ranks", "have") };
+        words.push_str(&format!(" {noun} {} {verb} nothing to attend.", listed(&idle)));
+    }
+    words.push_str(&match moving {
+        0 => " No block moves.".to_owned(),
+        1 => " Meanwhile one block moves on to its right-hand neighbour.".to_owned(),
+        _ => format!(" Meanwhile {moving} blocks move on, each to its right-hand neighbour."),
+    });
+    words
+}
