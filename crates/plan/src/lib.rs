@@ -15,6 +15,7 @@ mod problem;
 mod ring;
 mod segment;
 mod step;
+mod timeline;
 mod visibility;
 
 pub use check::{CheckError, Proof, RankProof, check, check_steps};
@@ -24,3 +25,7 @@ pub use plan::{Plan, PlanError, Prepared, Schedule};
 pub use problem::{Problem, ProblemError};
 pub use segment::{BlockOrder, Segment};
 pub use step::{BlockId, Step, Transfer};
+pub use timeline::{
+    Activity, Nanos, Payload, RankTotals, Span, Timeline, TimelineError, Track, Transmission,
+    WaitCause, WaitEdge,
+};
