@@ -3,6 +3,7 @@
 mod attend;
 mod bench;
 mod score;
+mod view;
 
 use crate::args::Command;
 use crate::failure::{Failure, UsageError};
@@ -20,6 +21,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
             Command::Score(args) => score::run(&args, &session),
             Command::Attend(args) => attend::run(&args, &session),
             Command::Bench(args) => bench::run(&args, &session),
+            Command::View(args) => view::run(&args, &session),
         }
     });
     drop(discard);

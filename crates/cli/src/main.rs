@@ -13,6 +13,7 @@ mod input;
 mod output;
 mod progress;
 mod run_options;
+mod serve;
 mod signals;
 mod summary;
 

@@ -9,8 +9,8 @@ mod state;
 pub use block::CpuBlock;
 pub use device::{Affinity, Device};
 pub use ringattn_kernel::{
-    Arrangement, BusyTime, Isa, KEY_TILE, Kernel, KernelError, OutputRows, Pinning, QUERY_TILE, Team,
-    TeamError, TileVisit, dense, limits, pointwise, thread_cpu_time, tile_visits,
+    Arrangement, BusyTime, Isa, KEY_TILE, Kernel, KernelError, OutputRows, Pinning, QUERY_TILE,
+    Team, TeamError, TileVisit, dense, limits, pointwise, thread_cpu_time, tile_visits,
 };
 pub use rows::SharedRows;
 pub use state::{CpuOutput, CpuState};

@@ -57,11 +57,7 @@ pub fn tile_visits(
 }
 
 /// The numbers of the key tiles of each chunk, those left out in which no query sees anything.
-pub(crate) fn chunks(
-    layout: Layout,
-    keys: usize,
-    intervals: &[Interval<Slot>],
-) -> Vec<Vec<usize>> {
+pub(crate) fn chunks(layout: Layout, keys: usize, intervals: &[Interval<Slot>]) -> Vec<Vec<usize>> {
     let seen = seen_tiles(intervals, keys, KEY_TILE);
     let chunk_tiles = (CHUNK_FLOATS / layout.tile_len()).max(1);
     let of_chunk = |chunk: usize, seen: &[bool]| -> Vec<usize> {
@@ -86,9 +82,8 @@ pub(crate) fn slots_of(tiles: &[usize], keys: usize) -> Range<usize> {
 /// First rows of the query tiles that see any of the slots, those with the most pairs first: the
 /// last units of a batch are then small, and no thread waits long for another.
 pub(crate) fn query_tiles(intervals: &[Interval<Slot>], slots: &Range<usize>) -> Vec<usize> {
-    let pairs = |(tile, rows): (usize, &[Interval<Slot>])| {
-        (visible_pairs(rows, slots), tile * QUERY_TILE)
-    };
+    let pairs =
+        |(tile, rows): (usize, &[Interval<Slot>])| (visible_pairs(rows, slots), tile * QUERY_TILE);
     let mut tiles: Vec<_> = intervals
         .chunks(QUERY_TILE)
         .enumerate()

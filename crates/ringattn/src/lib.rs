@@ -18,6 +18,7 @@ pub use ringattn_model as model;
 pub use ringattn_plan as plan;
 
 pub mod bench;
+pub mod view;
 
 mod attend;
 mod error;

@@ -64,9 +64,10 @@ impl Headline {
     /// The layout by name, and its block where the name leaves a choice.
     pub(crate) fn layout(&self) -> Result<(LayoutKind, Option<u64>), ViewError> {
         let kinds = [LayoutKind::Contiguous, LayoutKind::Striped, LayoutKind::Zigzag];
-        let kind = kinds.into_iter().find(|kind| kind.to_string() == self.layout).ok_or_else(|| {
-            field("layout", "contiguous, striped or zigzag", &self.layout)
-        })?;
+        let kind = kinds
+            .into_iter()
+            .find(|kind| kind.to_string() == self.layout)
+            .ok_or_else(|| field("layout", "contiguous, striped or zigzag", &self.layout))?;
         let block = if kind == LayoutKind::Contiguous { None } else { self.block };
         Ok((kind, block))
     }

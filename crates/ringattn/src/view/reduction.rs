@@ -5,8 +5,8 @@
 //! 2408.04093). At level `k` rank `r`, a multiple of `2^k`, takes in rank `r + 2^(k-1)`, so that
 //! `ceil(log2 p)` levels lead to rank 0. Knows no plan and no time.
 
-use super::quantity::decimal;
 use super::error::ViewError;
+use super::quantity::decimal;
 use ringattn_core::{AttentionShape, Log2, NaturalLog, Partial};
 use serde::Serialize;
 use std::f32::consts::LOG2_E;
@@ -38,61 +38,61 @@ const VALUES: [[f32; 2]; 16] = [
 
 /// The reduction over one number of ranks.
 #[derive(Clone, Debug, Serialize)]
-pub struct Reduction {
+pub(crate) struct Reduction {
     /// Ranks `p`.
-    pub ranks: u32,
+    pub(crate) ranks: u32,
     /// Level 0 holds the ranks' own states, each further one the states after its merges.
-    pub levels: Vec<Level>,
+    pub(crate) levels: Vec<Level>,
     /// `y / z`, the attention of the row, `d` numbers.
-    pub out: Vec<Shown>,
+    pub(crate) out: Vec<Shown>,
     /// `m + ln z`.
-    pub lse: Shown,
+    pub(crate) lse: Shown,
 }
 
 /// The states after one round.
 #[derive(Clone, Debug, Serialize)]
-pub struct Level {
+pub(crate) struct Level {
     /// What happens, for the screen reader and below the picture.
-    pub words: String,
+    pub(crate) words: String,
     /// The states that are left, by rank.
-    pub states: Vec<RankState>,
+    pub(crate) states: Vec<RankState>,
 }
 
 /// The state of the row on one rank.
 #[derive(Clone, Debug, Serialize)]
-pub struct RankState {
+pub(crate) struct RankState {
     /// The rank that holds it.
-    pub rank: u32,
+    pub(crate) rank: u32,
     /// Ranks whose keys it covers, in order.
-    pub covers: Vec<u32>,
+    pub(crate) covers: Vec<u32>,
     /// The merge that made it in this level; none when it was only kept.
-    pub merge: Option<Merge>,
+    pub(crate) merge: Option<Merge>,
     /// The maximum, natural.
-    pub m: Shown,
+    pub(crate) m: Shown,
     /// The sum of weights.
-    pub z: Shown,
+    pub(crate) z: Shown,
     /// The weighted sum of values.
-    pub y: Vec<Shown>,
+    pub(crate) y: Vec<Shown>,
 }
 
 /// One application of the merge rule.
 #[derive(Clone, Debug, Serialize)]
-pub struct Merge {
+pub(crate) struct Merge {
     /// The rank whose state is taken in.
-    pub from: u32,
+    pub(crate) from: u32,
     /// `e^(ma - m)`, by which the own sums shrink.
-    pub own_weight: Shown,
+    pub(crate) own_weight: Shown,
     /// `e^(mb - m)`, by which the other's do.
-    pub other_weight: Shown,
+    pub(crate) other_weight: Shown,
 }
 
 /// A number with the text that is shown for it.
 #[derive(Clone, Debug, Serialize)]
-pub struct Shown {
+pub(crate) struct Shown {
     /// The number.
-    pub value: f64,
+    pub(crate) value: f64,
     /// Four decimals.
-    pub text: String,
+    pub(crate) text: String,
 }
 
 impl Shown {
@@ -126,7 +126,12 @@ pub(crate) fn reduction(ranks: u32) -> Result<Reduction, ViewError> {
         distance *= 2;
     }
     let Some(root) = held.pop() else {
-        return Ok(Reduction { ranks, levels, out: Vec::new(), lse: Shown::new(f64::NEG_INFINITY) });
+        return Ok(Reduction {
+            ranks,
+            levels,
+            out: Vec::new(),
+            lse: Shown::new(f64::NEG_INFINITY),
+        });
     };
     let attention = root.partial.finish();
     let out = attention.out.iter().map(|&value| Shown::new(f64::from(value))).collect();

@@ -13,49 +13,49 @@ pub(crate) const TOKENS: u64 = 2048;
 
 /// The kernel's tiles and all patterns that occur.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct TileLoop {
+pub(crate) struct TileLoop {
     /// Query rows of a tile.
-    pub query_tile: usize,
+    pub(crate) query_tile: usize,
     /// Keys of a tile.
-    pub key_tile: usize,
+    pub(crate) key_tile: usize,
     /// Tokens of a rank in this picture.
-    pub tokens: u64,
+    pub(crate) tokens: u64,
     /// Tiles along the queries and along the keys.
-    pub size: (usize, usize),
+    pub(crate) size: (usize, usize),
     /// What the ranks' steps look like.
-    pub patterns: Vec<Pattern>,
+    pub(crate) patterns: Vec<Pattern>,
     #[serde(skip)]
     known: Vec<Vec<Interval<Slot>>>,
 }
 
 /// The tiles of one block as one rank sees it.
 #[derive(Clone, Debug, Serialize)]
-pub struct Pattern {
+pub(crate) struct Pattern {
     /// The tiles in the kernel's order; all others are skipped.
-    pub visits: Vec<Visit>,
+    pub(crate) visits: Vec<Visit>,
     /// How many are full, at an edge, and skipped, in words.
-    pub words: String,
+    pub(crate) words: String,
     /// Tiles all of whose pairs are visible.
-    pub full: usize,
+    pub(crate) full: usize,
     /// Tiles some of whose pairs are visible.
-    pub edge: usize,
+    pub(crate) edge: usize,
     /// Tiles that are not visited.
-    pub skipped: usize,
+    pub(crate) skipped: usize,
 }
 
 /// One query tile before one key tile.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Visit {
+pub(crate) struct Visit {
     /// Number of the query tile, from 0.
-    pub query: usize,
+    pub(crate) query: usize,
     /// Number of the key tile, from 0.
-    pub key: usize,
+    pub(crate) key: usize,
     /// The chunk that the key tile was packed with.
-    pub chunk: usize,
+    pub(crate) chunk: usize,
     /// Visible pairs, as a share of all in the tile.
-    pub visible: f64,
+    pub(crate) visible: f64,
     /// What happens, in words.
-    pub words: String,
+    pub(crate) words: String,
 }
 
 impl TileLoop {
@@ -102,7 +102,8 @@ impl TileLoop {
 impl Pattern {
     fn new(visits: &[TileVisit], tiles: usize) -> Self {
         let total = visits.len();
-        let visits: Vec<_> = visits.iter().enumerate().map(|(i, v)| Visit::new(v, i, total)).collect();
+        let visits: Vec<_> =
+            visits.iter().enumerate().map(|(i, v)| Visit::new(v, i, total)).collect();
         let full = visits.iter().filter(|visit| visit.visible >= 1.0).count();
         let (edge, skipped) = (visits.len() - full, tiles.saturating_sub(visits.len()));
         let words = format!(

@@ -11,82 +11,82 @@ use serde::Serialize;
 
 /// One plan, ready to be stepped through.
 #[derive(Clone, Debug, Serialize)]
-pub struct Walk {
+pub(crate) struct Walk {
     /// For each rank and block the step in which the rank absorbs it; none when it sees nothing there.
-    pub absorbed_in: Vec<Vec<Option<u32>>>,
+    pub(crate) absorbed_in: Vec<Vec<Option<u32>>>,
     /// For each rank the tokens of its shard.
-    pub shards: Vec<Shard>,
+    pub(crate) shards: Vec<Shard>,
     /// The steps, and the result after them.
-    pub frames: Vec<Frame>,
+    pub(crate) frames: Vec<Frame>,
 }
 
 /// What a rank owns.
 #[derive(Clone, Debug, Serialize)]
-pub struct Shard {
+pub(crate) struct Shard {
     /// How many tokens.
-    pub tokens: u64,
+    pub(crate) tokens: u64,
     /// Their positions in words: `0 to 3`, `0, 4, 8, 12`.
-    pub positions: String,
+    pub(crate) positions: String,
     /// Where they lie: for each part of the sequence the share of it that the rank owns, 0 to 1.
-    pub density: Vec<f64>,
+    pub(crate) density: Vec<f64>,
 }
 
 /// The state of all ranks in one step.
 #[derive(Clone, Debug, Serialize)]
-pub struct Frame {
+pub(crate) struct Frame {
     /// `Step 1 of 0 to 3`, or the result.
-    pub title: String,
+    pub(crate) title: String,
     /// What happens, in words.
-    pub words: String,
+    pub(crate) words: String,
     /// What each rank does.
-    pub ranks: Vec<RankFrame>,
+    pub(crate) ranks: Vec<RankFrame>,
     /// The numbers of this step.
-    pub readouts: Vec<Readout>,
+    pub(crate) readouts: Vec<Readout>,
 }
 
 /// What one rank does in one step.
 #[derive(Clone, Debug, Serialize)]
-pub struct RankFrame {
+pub(crate) struct RankFrame {
     /// Blocks that it holds at the start of the step, its own first.
-    pub held: Vec<u32>,
+    pub(crate) held: Vec<u32>,
     /// The block that its queries attend.
-    pub attend: Option<u32>,
+    pub(crate) attend: Option<u32>,
     /// (query, key) pairs of that, per query head.
-    pub pairs: u64,
+    pub(crate) pairs: u64,
     /// The same in words: `10 pairs`, or why there are none.
-    pub label: String,
+    pub(crate) label: String,
     /// A block that leaves, and to whom.
-    pub send: Option<Move>,
+    pub(crate) send: Option<Move>,
     /// A block that comes, and from whom.
-    pub receive: Option<Move>,
+    pub(crate) receive: Option<Move>,
     /// A block that is let go at the end of the step.
-    pub drop: Option<u32>,
+    pub(crate) drop: Option<u32>,
 }
 
 /// One hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Move {
+pub(crate) struct Move {
     /// The block.
-    pub block: u32,
+    pub(crate) block: u32,
     /// The other rank.
-    pub peer: u32,
+    pub(crate) peer: u32,
 }
 
 /// A number that belongs to the step.
 #[derive(Clone, Debug, Serialize)]
-pub struct Readout {
+pub(crate) struct Readout {
     /// What it is called in the data: `step`, `resident`, `held`, `moved`, `hops` or `pairs`.
-    pub id: &'static str,
+    pub(crate) id: &'static str,
     /// What it is called on the page.
-    pub label: &'static str,
+    pub(crate) label: &'static str,
     /// The number as text.
-    pub text: String,
+    pub(crate) text: String,
     /// What it is made of.
-    pub detail: String,
+    pub(crate) detail: String,
     /// The number.
-    pub value: u64,
+    pub(crate) value: u64,
     /// How far it is, 0 to 1.
-    pub progress: f64,
+    pub(crate) progress: f64,
 }
 
 /// Parts of the sequence for which a shard's density is given, at most.
@@ -143,7 +143,8 @@ fn positions(plan: &Plan, rank: Rank) -> String {
     if runs.is_empty() {
         return "none".to_owned();
     }
-    let text = |run: &ringattn_plan::Run| match (run.positions.start().0, run.positions.end().0 - 1) {
+    let text = |run: &ringattn_plan::Run| match (run.positions.start().0, run.positions.end().0 - 1)
+    {
         (first, last) if first == last => first.to_string(),
         (first, last) => format!("{first} to {last}"),
     };

@@ -7,24 +7,24 @@ use serde::Serialize;
 
 /// The pairs of a small plan.
 #[derive(Clone, Debug, Serialize)]
-pub struct WorkGrid {
+pub(crate) struct WorkGrid {
     /// Tokens `L`.
-    pub tokens: u64,
+    pub(crate) tokens: u64,
     /// The rank that owns each position.
-    pub owner: Vec<u32>,
+    pub(crate) owner: Vec<u32>,
     /// For each query, in order of positions, and each key the step in which the query's owner
     /// computes the pair; none where the mask hides the key.
-    pub steps: Vec<Vec<Option<u32>>>,
+    pub(crate) steps: Vec<Vec<Option<u32>>>,
     /// Pairs by rank and step.
-    pub pairs: Vec<Vec<u64>>,
+    pub(crate) pairs: Vec<Vec<u64>>,
     /// Pairs by rank.
-    pub totals: Vec<u64>,
+    pub(crate) totals: Vec<u64>,
     /// The share of rank time that is spent computing when all ranks keep step, in words.
-    pub utilization: String,
+    pub(crate) utilization: String,
     /// The same as a number, 0 to 1.
-    pub utilization_value: f64,
+    pub(crate) utilization_value: f64,
     /// The balance in a sentence.
-    pub words: String,
+    pub(crate) words: String,
 }
 
 impl WorkGrid {
