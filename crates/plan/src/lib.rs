@@ -2,30 +2,44 @@
 //!
 //! A [`Problem`] says what is to be computed, a [`Layout`] which rank owns which position, a [`Plan`]
 //! adds the schedule. The same value is executed by the engine, proved by [`check`], counted by
-//! [`expect`], printed by `Display`. No tensor, no clock, no transport, no thread.
+//! [`expect()`], priced by [`price`], run in computed time by [`simulate()`], printed by `Display`. A
+//! [`Timeline`] holds what the ranks of a run did when, whether simulated or measured. No tensor, no
+//! clock, no transport, no thread.
 
 #![forbid(unsafe_code)]
 
 mod check;
+mod closed_form;
+mod cost;
 mod expect;
+mod experiment;
 mod grid;
 mod layout;
 mod plan;
 mod problem;
 mod ring;
 mod segment;
+mod simulate;
 mod step;
 mod timeline;
 mod visibility;
 
 pub use check::{CheckError, Proof, RankProof, check, check_steps};
+pub use cost::{
+    Candidate, Cost, CostError, LongestContext, MACHINES, MAX_ENUMERATED_RANKS,
+    MAX_ENUMERATED_ROWS, MAX_PRICED_RANKS, MAX_PRICED_TOKENS, Machine, MachineError, NamedMachine,
+    RankCost, Reason, Recommendation, SmallestBlock, StepCost, Timing, longest_context, price,
+    recommend, smallest_block, working_bytes_per_token,
+};
 pub use expect::{Expectation, expect};
+pub use experiment::{SpikeResponse, finish, spike_response};
 pub use layout::{Layout, LayoutError, LayoutKind, Run};
 pub use plan::{Plan, PlanError, Prepared, Schedule};
 pub use problem::{Problem, ProblemError};
 pub use segment::{BlockOrder, Segment};
+pub use simulate::{Conditions, SimulationError, Spike, simulate, simulate_into};
 pub use step::{BlockId, Step, Transfer};
 pub use timeline::{
-    Activity, Nanos, Payload, RankTotals, Span, Timeline, TimelineError, Track, Transmission,
-    WaitCause, WaitEdge,
+    Activity, Nanos, Payload, RankTotals, Span, Summary, Timeline, TimelineError, Track,
+    Transmission, WaitCause, WaitEdge,
 };

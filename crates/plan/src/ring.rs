@@ -4,6 +4,7 @@
 //! `p - 1` hops everybody has held every block. A block travels only as far as the last rank that sees
 //! anything in it: with a causal mask over contiguous shards rank `u` receives `u` blocks.
 
+use crate::closed_form::Shards;
 use crate::plan::Plan;
 use crate::step::{BlockId, Step, Transfer};
 use ringattn_core::{Interval, Position, Rank};
@@ -14,8 +15,14 @@ use ringattn_core::{Interval, Position, Rank};
 pub(crate) struct Reaches(Vec<u32>);
 
 impl Reaches {
-    /// Looks at every pair of ranks once, `O(p^2)` for masks whose hull is exact.
+    /// By arithmetic where there is a closed form; else looks at every pair of ranks once, `O(p^2)` for
+    /// masks whose hull is exact.
     pub(crate) fn new(plan: &Plan) -> Self {
+        if let Some(shards) = Shards::of(plan) {
+            let ranks = plan.key_layout().ranks();
+            // A distance around the ring is less than its size.
+            return Self(ranks.map(|owner| shards.reach(owner.0.into()) as u32).collect());
+        }
         let ring = Ring { size: plan.world_size() };
         let spans = Spans::new(plan);
         let reach = |owner: Rank| {

@@ -145,6 +145,16 @@ pub struct WaitEdge {
     pub total: Nanos,
 }
 
+/// The sums over the spans of a run, for runs too long to keep every span.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// When the last span ends.
+    pub end: Nanos,
+    /// The time of every rank by activity, entry `u` that of rank `u`.
+    pub totals: Vec<RankTotals>,
+    waits: BTreeMap<(u32, u32, WaitCause), Nanos>,
+}
+
 /// A timeline that cannot be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum TimelineError {
@@ -240,11 +250,6 @@ impl Activity {
 }
 
 impl Timeline {
-    /// When the last span ends.
-    pub fn end(&self) -> Nanos {
-        self.spans.iter().map(|span| span.end).max().unwrap_or_default()
-    }
-
     /// The spans on one track of a rank, in order of time.
     pub fn track(&self, rank: Rank, track: Track) -> Vec<Span> {
         let on_track = |span: &&Span| span.rank == rank && span.activity.track() == track;
@@ -253,37 +258,11 @@ impl Timeline {
         spans
     }
 
-    /// The time of every rank by activity, entry `u` that of rank `u`.
-    ///
-    /// Spans of ranks outside the world, which [`Timeline::check`] refuses, are left out.
-    pub fn totals(&self) -> Vec<RankTotals> {
-        let mut totals = vec![RankTotals::default(); self.world_size as usize];
-        for span in &self.spans {
-            let Some(total) = totals.get_mut(span.rank.index()) else { continue };
-            *total.of(&span.activity) += span.duration();
-        }
-        totals
-    }
-
-    /// Who waited for whom, the longest first.
-    pub fn waits(&self) -> Vec<WaitEdge> {
-        let mut edges = BTreeMap::<_, Nanos>::new();
-        for span in &self.spans {
-            if let Activity::Wait { cause, peer } = span.activity {
-                *edges.entry((span.rank.0, peer.0, cause)).or_default() += span.duration();
-            }
-        }
-        let mut edges: Vec<_> = edges
-            .into_iter()
-            .map(|((rank, peer, cause), total)| WaitEdge {
-                rank: Rank(rank),
-                peer: Rank(peer),
-                cause,
-                total,
-            })
-            .collect();
-        edges.sort_by_key(|edge| std::cmp::Reverse(edge.total));
-        edges
+    /// The sums over all spans.
+    pub fn summary(&self) -> Summary {
+        let mut summary = Summary::new(self.world_size);
+        self.spans.iter().for_each(|span| summary.add(span));
+        summary
     }
 
     /// Proves that all spans belong to ranks of the world, go forward in time, and do not overlap on
@@ -321,6 +300,37 @@ impl Timeline {
             return Err(TimelineError::Backwards { rank, step, start, end });
         }
         Ok(())
+    }
+}
+
+impl Summary {
+    /// Of no spans.
+    pub fn new(world_size: u32) -> Self {
+        let totals = vec![RankTotals::default(); world_size as usize];
+        Self { totals, ..Self::default() }
+    }
+
+    /// Adds a span. One of a rank outside the world, which [`Timeline::check`] refuses, is left out.
+    pub fn add(&mut self, span: &Span) {
+        let Some(total) = self.totals.get_mut(span.rank.index()) else { return };
+        *total.of(&span.activity) += span.duration();
+        self.end = self.end.max(span.end);
+        if let Activity::Wait { cause, peer } = span.activity {
+            *self.waits.entry((span.rank.0, peer.0, cause)).or_default() += span.duration();
+        }
+    }
+
+    /// Who waited for whom, the longest first.
+    pub fn waits(&self) -> Vec<WaitEdge> {
+        let edge = |(&(rank, peer, cause), &total): (&(u32, u32, WaitCause), &Nanos)| WaitEdge {
+            rank: Rank(rank),
+            peer: Rank(peer),
+            cause,
+            total,
+        };
+        let mut edges: Vec<_> = self.waits.iter().map(edge).collect();
+        edges.sort_by_key(|edge| std::cmp::Reverse(edge.total));
+        edges
     }
 }
 
@@ -404,11 +414,11 @@ mod tests {
             span(1, ATTEND, (9, 11)),
         ];
         let timeline = Timeline { world_size: 2, spans };
-        let totals = timeline.totals();
+        let Summary { totals, end, .. } = timeline.summary();
         assert_eq!((totals[0].peer_wait, totals[1].peer_wait), (Nanos(4), Nanos(9)));
-        assert_eq!((totals[1].attend, timeline.end()), (Nanos(2), Nanos(11)));
+        assert_eq!((totals[1].attend, end), (Nanos(2), Nanos(11)));
         let edges: Vec<_> =
-            timeline.waits().iter().map(|e| (e.rank.0, e.peer.0, e.total.0)).collect();
+            timeline.summary().waits().iter().map(|e| (e.rank.0, e.peer.0, e.total.0)).collect();
         assert_eq!(edges, [(1, 0, 9), (0, 1, 4)]);
     }
 }

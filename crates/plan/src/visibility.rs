@@ -3,6 +3,7 @@
 //! A query's interval of positions meets a block's increasing list of positions in one interval of
 //! slots: this is where masks and layouts meet, and all that a kernel learns of either.
 
+use crate::closed_form::Shards;
 use crate::plan::Plan;
 use crate::step::BlockId;
 use ringattn_core::{Interval, Rank, Slot};
@@ -27,10 +28,16 @@ impl Plan {
 
     /// Whether any query of the rank sees anything in the block.
     pub fn sees(&self, rank: Rank, block: BlockId) -> bool {
-        let hull = self.problem().mask.hull(self.query_layout().span(rank));
-        if self.key_layout().slots(block.0, hull).is_empty() {
-            return false;
+        if let Some(shards) = Shards::of(self) {
+            return shards.pairs(rank.0.into(), block.0.0.into()) > 0;
         }
-        self.intervals(rank, block).any(|interval| !interval.is_empty())
+        let mask = &self.problem().mask;
+        let holds = |keys| !self.key_layout().slots(block.0, keys).is_empty();
+        // What a whole shard or run does not see, none of its queries does.
+        holds(mask.hull(self.query_layout().span(rank)))
+            && self.query_layout().runs(rank).any(|run| {
+                holds(mask.hull(run.positions))
+                    && run.positions.iter().any(|query| holds(mask.visible(query)))
+            })
     }
 }

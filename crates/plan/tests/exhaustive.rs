@@ -5,7 +5,7 @@
 use ringattn_core::{
     AttentionShape, DType, Documents, Interval, Mask, Position, QueryIntervals, Rank, Window,
 };
-use ringattn_plan::{Layout, LayoutKind, Plan, Problem, Schedule, check, expect};
+use ringattn_plan::{BlockId, Layout, LayoutKind, Plan, Problem, Schedule, check, expect};
 
 fn masks(len: u64) -> Vec<Mask> {
     let window = |left, right| Mask::Window(Window { left, right });
@@ -66,6 +66,45 @@ fn every_small_plan_is_proved() {
                 }
             }
         }
+    }
+}
+
+/// A block is forwarded to the last rank that sees anything in it and no further, by the intervals of
+/// every query.
+#[test]
+fn every_block_travels_as_far_as_it_is_seen() {
+    for len in 0..=17_u64 {
+        for p in 1..=9 {
+            for layout in layouts(len, p) {
+                let windows =
+                    (0..=len as i64 + 1).flat_map(|w| [(w, 0), (0, w), (w, 2 - w), (1, w)]);
+                let windows = windows.map(|(left, right)| Mask::Window(Window { left, right }));
+                for mask in masks(len).into_iter().chain(windows) {
+                    let problem = problem(len, mask);
+                    let plan = Plan::new(problem, layout.clone(), Schedule::RingPassKv).unwrap();
+                    check_reaches(&plan);
+                }
+            }
+        }
+    }
+}
+
+fn check_reaches(plan: &Plan) {
+    let p = plan.world_size();
+    let mut hops = vec![0; p as usize];
+    let prepared = plan.prepare();
+    for rank in plan.key_layout().ranks() {
+        for block in prepared.steps(rank).filter_map(|step| step.send).map(|send| send.block) {
+            hops[block.0.index()] += 1;
+        }
+    }
+    for owner in 0..p {
+        let sees = |&distance: &u32| {
+            let rank = Rank((owner + distance) % p);
+            plan.intervals(rank, BlockId(Rank(owner))).any(|interval| !interval.is_empty())
+        };
+        let expected = (1..p).rev().find(sees).unwrap_or(0);
+        assert_eq!(hops[owner as usize], expected, "block {owner}\n{plan}");
     }
 }
 
