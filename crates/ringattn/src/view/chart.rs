@@ -2,7 +2,7 @@
 
 use super::quantity::nanoseconds;
 use ringattn_core::Rank;
-use ringattn_plan::{Activity, Payload, RankTotals, Span, Timeline, Track, WaitCause};
+use ringattn_plan::{Activity, Payload, RankTotals, Span, Summary, Timeline, Track, WaitCause};
 use serde::Serialize;
 
 /// One timeline, drawn from 0 to `end`.
@@ -86,8 +86,8 @@ pub(crate) struct Bar {
 impl Chart {
     /// The spans of one layer.
     pub(crate) fn new(kind: &'static str, title: String, timeline: &Timeline) -> Self {
-        let end = timeline.end().0;
-        let totals = timeline.totals();
+        let Summary { end, totals, .. } = timeline.summary();
+        let end = end.0;
         let lanes: Vec<_> = (0..timeline.world_size)
             .zip(&totals)
             .map(|(rank, totals)| lane(timeline, Rank(rank), totals))

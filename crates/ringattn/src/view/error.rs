@@ -1,7 +1,7 @@
 //! Why there is no page.
 
 use ringattn_core::{MaskError, MergeError, OutOfMemory, ShapeError};
-use ringattn_plan::{LayoutError, PlanError, TimelineError};
+use ringattn_plan::{LayoutError, PlanError, SimulationError, TimelineError};
 use thiserror::Error;
 
 /// A file that cannot be drawn, or a fault on the way.
@@ -56,6 +56,9 @@ pub enum ViewError {
     /// A plan that cannot be.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// A machine that cannot be.
+    #[error(transparent)]
+    Simulation(#[from] SimulationError),
     /// Spans that cannot be.
     #[error("the trace: {0}")]
     Timeline(#[from] TimelineError),

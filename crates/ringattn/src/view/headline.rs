@@ -2,7 +2,7 @@
 //! the plan that follows from it.
 
 use super::error::{ViewError, shortened};
-use super::{MAX_RANKS, MAX_WALK};
+use super::{MAX_RANKS, MAX_TOKENS};
 use ringattn_core::{AttentionShape, DType, Mask, Window};
 use ringattn_plan::{Layout, LayoutKind, Plan, Problem, Schedule};
 use serde::Deserialize;
@@ -17,7 +17,7 @@ pub(crate) struct Headline {
     pub(crate) schedule: String,
     pub(crate) mask: String,
     #[serde(default)]
-    pub(crate) layers: Option<u32>,
+    pub(crate) layers: Option<u64>,
     pub(crate) tokens: u64,
     pub(crate) q_heads: usize,
     pub(crate) kv_heads: usize,
@@ -45,9 +45,8 @@ impl Headline {
         if self.ranks > MAX_RANKS {
             return too_many("ranks", MAX_RANKS.into(), self.ranks.into());
         }
-        let walk = self.tokens.saturating_mul(self.ranks.into());
-        if walk > MAX_WALK {
-            return too_many("tokens times ranks", MAX_WALK, walk);
+        if self.tokens > MAX_TOKENS {
+            return too_many("tokens", MAX_TOKENS, self.tokens);
         }
         if self.schedule != Schedule::RingPassKv.to_string() {
             return Err(field("schedule", &Schedule::RingPassKv.to_string(), &self.schedule));

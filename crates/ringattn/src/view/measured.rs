@@ -3,6 +3,7 @@
 use super::chart::{Chart, Shown, Totals};
 use super::error::{ViewError, shortened};
 use super::headline::Headline;
+use super::pace::Effort;
 use super::quantity::{bytes, count};
 use ringattn_plan::Timeline;
 use serde::{Deserialize, Serialize};
@@ -46,7 +47,30 @@ pub(crate) struct ReportFile {
     #[serde(flatten)]
     pub(crate) headline: Headline,
     pub(crate) command: String,
+    threads: Option<u64>,
+    overlap: OverlapEntry,
     per_rank: Vec<RankEntry>,
+}
+
+#[derive(Debug, Deserialize)]
+struct OverlapEntry {
+    transfer_s: f64,
+}
+
+impl ReportFile {
+    /// Work, traffic and their times, summed over the ranks. Attention's time is that of processors, of
+    /// which each rank has several.
+    pub(crate) fn effort(&self) -> Effort {
+        let head = &self.headline;
+        let per_pair = 4.0 * head.head_dim as f64 * head.q_heads as f64;
+        let sum = |value: fn(&RankEntry) -> f64| self.per_rank.iter().map(value).sum::<f64>();
+        Effort {
+            flops: sum(|rank| rank.pairs as f64) * per_pair,
+            compute_s: sum(|rank| rank.attention_s) / self.threads.unwrap_or(1).max(1) as f64,
+            bytes: sum(|rank| rank.received_bytes as f64),
+            transfer_s: self.overlap.transfer_s,
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]

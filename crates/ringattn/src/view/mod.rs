@@ -9,6 +9,7 @@ mod error;
 mod headline;
 mod html;
 mod measured;
+mod pace;
 mod quantity;
 mod reduction;
 mod scene;
@@ -29,7 +30,7 @@ pub const TEACHING_RANKS: RangeInclusive<u32> = 2..=MAX_TEACHING_RANKS;
 pub const MAX_TEACHING_RANKS: u32 = 8;
 /// The largest ring of a plan, report or trace that is drawn.
 pub const MAX_RANKS: u32 = 32;
-/// Tokens times ranks that are walked at most: each rank's queries are looked at once per block.
-pub const MAX_WALK: u64 = 1 << 26;
+/// The longest sequence that is drawn: its pairs fit 64 bits.
+pub const MAX_TOKENS: u64 = 1 << 31;
 /// The largest file that is read.
 pub const MAX_FILE_BYTES: u64 = 64 << 20;

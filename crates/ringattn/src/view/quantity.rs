@@ -29,10 +29,11 @@ pub(crate) fn rate(value: f64, unit: &str) -> String {
     format!("{text}{space}{unit}")
 }
 
-/// A part of a whole in percent; all of nothing is 100 %.
+/// A part of a whole in percent, one decimal where there is one; all of nothing is 100 %.
 pub(crate) fn percent(part: f64, whole: f64) -> String {
     let share = if whole > 0.0 { 100.0 * part / whole } else { 100.0 };
-    format!("{share:.0} %")
+    let text = format!("{share:.1}");
+    format!("{} %", text.strip_suffix(".0").unwrap_or(&text))
 }
 
 /// `1 token`, `4 tokens`.
@@ -116,6 +117,7 @@ mod tests {
             (rate(1e10, "FLOP/s"), "10 GFLOP/s"),
             (rate(5.0, "byte/s"), "5 byte/s"),
             (percent(1.0, 4.0), "25 %"),
+            (percent(1.0, 8.0), "12.5 %"),
             (percent(0.0, 0.0), "100 %"),
             (of(1, "token"), "1 token"),
             (decimal(-0.5), "\u{2212}0.5000"),

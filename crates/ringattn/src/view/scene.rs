@@ -4,6 +4,7 @@ use super::chart::Chart;
 use super::error::ViewError;
 use super::headline::{Headline, Subject};
 use super::measured::{Measured, ReportFile};
+use super::pace::{Effort, MachineEntry, Pace};
 use super::quantity::of;
 use super::reduction::{Reduction, reduction};
 use super::tiles::{self, TileLoop};
@@ -12,7 +13,7 @@ use super::walk::Walk;
 use super::work::WorkGrid;
 use super::{MAX_TEACHING_RANKS, TEACHING_RANKS};
 use ringattn_core::{AttentionShape, DType, Mask};
-use ringattn_plan::{LayoutKind, Plan};
+use ringattn_plan::LayoutKind;
 use serde::{Deserialize, Serialize};
 
 /// The layouts that are shown side by side.
@@ -85,7 +86,7 @@ impl Scene {
     /// # Errors
     /// When memory is lacking.
     pub fn teaching() -> Result<Self, ViewError> {
-        let mut builder = Builder::default();
+        let mut builder = Builder::new(Some(Pace::teaching()));
         for mask in [Mask::Causal, Mask::Full] {
             for ranks in TEACHING_RANKS {
                 let tokens = SMALL_SHARD * u64::from(ranks);
@@ -129,33 +130,38 @@ impl Scene {
         }
     }
 
-    fn of_plan(headline: &Headline) -> Result<Self, ViewError> {
-        Self::of_headline(headline, ("plan", "A plan"), None)
+    fn of_plan(plan: &PlanFile) -> Result<Self, ViewError> {
+        let pace = plan.machine.as_ref().map(Pace::of_plan);
+        Self::of_headline(&plan.headline, ("plan", "A plan"), Run { pace, measured: None })
     }
 
     fn of_report(report: &ReportFile) -> Result<Self, ViewError> {
         // The headline first: its limits guard the rest.
         report.headline.subject()?;
-        let measured = Measured::of_report(report)?;
+        let measured = Some(Measured::of_report(report)?);
+        let pace = Pace::of_run(&report.effort());
         let title = format!("A run of {}", super::error::shortened(&report.command));
-        Self::of_headline(&report.headline, ("report", &title), Some(measured))
+        Self::of_headline(&report.headline, ("report", &title), Run { pace, measured })
     }
 
     fn of_trace(trace: &TraceFile) -> Result<Self, ViewError> {
         trace.headline.subject()?;
         let layout = trace.headline.layout.clone();
-        let measured = Measured::of_trace(layout, &trace.timeline()?);
-        Self::of_headline(&trace.headline, ("trace", "A measured run"), Some(measured))
+        let timeline = trace.timeline()?;
+        let pace = Pace::of_run(&Effort::of_timeline(&timeline));
+        let measured = Some(Measured::of_trace(layout, &timeline));
+        let head = ("trace", "A measured run");
+        Self::of_headline(&trace.headline, head, Run { pace, measured })
     }
 
     fn of_headline(
         headline: &Headline,
         (kind, title): (&'static str, &str),
-        measured: Option<Measured>,
+        run: Run,
     ) -> Result<Self, ViewError> {
         let subject = headline.subject()?;
         let (own, block) = headline.layout()?;
-        let mut builder = Builder::default();
+        let mut builder = Builder::new(run.pace);
         for layout in LAYOUTS {
             builder.add(&subject, layout, block.filter(|_| layout == own))?;
         }
@@ -181,8 +187,22 @@ impl Scene {
         }
         let first = LAYOUTS.iter().position(|&layout| layout == own).unwrap_or(0);
         let origin = Origin { kind, title: title.to_owned(), problem, notes };
-        builder.finish(origin, first, measured)
+        builder.finish(origin, first, run.measured)
     }
+}
+
+/// What a file brings beside the plan.
+struct Run {
+    pace: Option<Pace>,
+    measured: Option<Measured>,
+}
+
+/// A plan's file, as far as it is drawn.
+#[derive(Debug, Deserialize)]
+struct PlanFile {
+    #[serde(flatten)]
+    headline: Headline,
+    machine: Option<MachineEntry>,
 }
 
 /// Tokens of a rank in the work grid: few, so that they can be counted.
@@ -194,15 +214,14 @@ fn small_shard(ranks: u32) -> u64 {
 struct Builder {
     variants: Vec<Variant>,
     tile_loop: TileLoop,
-}
-
-impl Default for Builder {
-    fn default() -> Self {
-        Self { variants: Vec::new(), tile_loop: TileLoop::new() }
-    }
+    pace: Option<Pace>,
 }
 
 impl Builder {
+    fn new(pace: Option<Pace>) -> Self {
+        Self { variants: Vec::new(), tile_loop: TileLoop::new(), pace }
+    }
+
     fn add(
         &mut self,
         subject: &Subject,
@@ -220,7 +239,7 @@ impl Builder {
             walk: Walk::new(&plan),
             grid: WorkGrid::new(&grid),
             tiles: self.tile_loop.of_plan(&tiled),
-            predicted: predicted(&plan),
+            predicted: self.pace.as_ref().map(|pace| pace.chart(&plan)).transpose()?,
         });
         Ok(())
     }
@@ -236,14 +255,10 @@ impl Builder {
         ranks.sort_unstable();
         ranks.dedup();
         let reductions = ranks.into_iter().map(reduction).collect::<Result<_, _>>()?;
-        let Self { variants, tile_loop } = self;
+        let Self { variants, tile_loop, .. } = self;
         let schema = "ringattn.scene/1";
         Ok(Scene { schema, origin, variants, first, reductions, tile_loop, measured })
     }
-}
-
-fn predicted(_plan: &Plan) -> Option<Chart> {
-    None
 }
 
 fn parse<'a, T: Deserialize<'a>>(expected: &'static str, json: &'a [u8]) -> Result<T, ViewError> {

@@ -6,7 +6,7 @@
 
 use super::quantity::{bytes, count, listed, of, percent};
 use ringattn_core::Rank;
-use ringattn_plan::{BlockId, Plan, Step};
+use ringattn_plan::{BlockId, Plan, Step, pair_counter};
 use serde::Serialize;
 
 /// One plan, ready to be stepped through.
@@ -27,14 +27,12 @@ pub(crate) struct Shard {
     pub(crate) tokens: u64,
     /// Their positions in words: `0 to 3`, `0, 4, 8, 12`.
     pub(crate) positions: String,
-    /// Where they lie: for each part of the sequence the share of it that the rank owns, 0 to 1.
-    pub(crate) density: Vec<f64>,
 }
 
 /// The state of all ranks in one step.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Frame {
-    /// `Step 1 of 0 to 3`, or the result.
+    /// `Step 1 of 3`, counted from 0, or the result.
     pub(crate) title: String,
     /// What happens, in words.
     pub(crate) words: String,
@@ -89,9 +87,6 @@ pub(crate) struct Readout {
     pub(crate) progress: f64,
 }
 
-/// Parts of the sequence for which a shard's density is given, at most.
-const DENSITY_PARTS: u64 = 64;
-
 impl Walk {
     /// Walks the plan.
     pub(crate) fn new(plan: &Plan) -> Self {
@@ -101,7 +96,20 @@ impl Walk {
             ranks.iter().map(|&rank| prepared.steps(rank).collect()).collect();
         let absorbed_in = steps.iter().map(|steps| absorbed_in(steps, ranks.len())).collect();
         let shards = ranks.iter().map(|&rank| shard(plan, rank)).collect();
-        let mut walker = Walker::new(plan);
+        let counter = pair_counter(plan);
+        let pairs: Vec<Vec<u64>> = ranks
+            .iter()
+            .zip(&steps)
+            .map(|(&rank, steps)| {
+                let pairs = |step: &Step| step.attend.map_or(0, |block| counter(rank, block));
+                steps
+                    .iter()
+                    .map(pairs)
+                    .map(|pairs| u64::try_from(pairs).unwrap_or(u64::MAX))
+                    .collect()
+            })
+            .collect();
+        let mut walker = Walker::new(plan, &pairs);
         let mut frames: Vec<_> = (0..ranks.len())
             .map(|index| {
                 let now: Vec<_> = steps.iter().map(|steps| steps.get(index).copied()).collect();
@@ -124,16 +132,7 @@ fn absorbed_in(steps: &[Step], ranks: usize) -> Vec<Option<u32>> {
 }
 
 fn shard(plan: &Plan, rank: Rank) -> Shard {
-    let layout = plan.key_layout();
-    let tokens = layout.count(rank);
-    let parts = layout.len().min(DENSITY_PARTS);
-    let at = |part: u64| (u128::from(layout.len()) * u128::from(part) / u128::from(parts)) as u64;
-    let density = (0..parts).map(|part| {
-        let (start, end) = (at(part), at(part + 1));
-        let below = |position| layout.count_below(rank, ringattn_core::Position(position));
-        (below(end) - below(start)) as f64 / (end - start) as f64
-    });
-    Shard { tokens, positions: positions(plan, rank), density: density.collect() }
+    Shard { tokens: plan.key_layout().count(rank), positions: positions(plan, rank) }
 }
 
 /// The rank's positions in words, the first few runs of them.
@@ -158,6 +157,8 @@ fn positions(plan: &Plan, rank: Rank) -> String {
 /// What has happened up to the present step.
 struct Walker<'a> {
     plan: &'a Plan,
+    /// By rank and step.
+    pairs_of: &'a [Vec<u64>],
     held: Vec<Vec<u32>>,
     received_bytes: Vec<u64>,
     hops: Vec<u64>,
@@ -166,15 +167,16 @@ struct Walker<'a> {
 }
 
 impl<'a> Walker<'a> {
-    fn new(plan: &'a Plan) -> Self {
+    fn new(plan: &'a Plan, pairs_of: &'a [Vec<u64>]) -> Self {
         let ranks = plan.world_size();
         Self {
             plan,
+            pairs_of,
             held: (0..ranks).map(|rank| vec![rank]).collect(),
             received_bytes: vec![0; ranks as usize],
             hops: vec![0; ranks as usize],
             pairs: 0,
-            total_pairs: u64::try_from(plan.problem().pairs()).unwrap_or(u64::MAX),
+            total_pairs: pairs_of.iter().flatten().sum(),
         }
     }
 
@@ -185,7 +187,7 @@ impl<'a> Walker<'a> {
         let peak = self.peak(&ranks);
         let last = self.plan.world_size() - 1;
         let frame = Frame {
-            title: format!("Step {index} of 0 to {last}"),
+            title: format!("Step {index} of {last}"),
             words: step_words(index, &ranks),
             readouts: self.readouts(format!("{index} of {last}"), index, peak),
             ranks,
@@ -201,7 +203,7 @@ impl<'a> Walker<'a> {
             peer: transfer.peer.0,
         };
         let attend = step.and_then(|step| step.attend);
-        let pairs = attend.map_or(0, |block| self.plan.pairs(Rank(rank as u32), block));
+        let pairs = step.map_or(0, |step| self.pairs_of[rank][step.index as usize]);
         let send = step.and_then(|step| step.send).map(moved);
         let label = match (attend, send) {
             (Some(_), _) => of(pairs, "pair"),

@@ -1,6 +1,6 @@
 //! The work grid: which rank computes which (query, key) pair in which step, small enough to count.
 
-use super::quantity::{count, percent};
+use super::quantity::{count, of, percent};
 use ringattn_core::{Position, Rank};
 use ringattn_plan::{BlockId, Plan};
 use serde::Serialize;
@@ -67,12 +67,12 @@ impl WorkGrid {
         let lockstep: u64 = (0..pairs.len()).map(slowest).sum();
         let (work, room) = (totals.iter().sum::<u64>(), lockstep * pairs.len() as u64);
         let (least, most) = (totals.iter().min(), totals.iter().max());
-        let words = format!(
-            "A rank computes {} to {} pairs. Where all keep step, {} of the ranks' time is work.",
-            count(least.copied().unwrap_or(0)),
-            count(most.copied().unwrap_or(0)),
-            percent(work as f64, room as f64),
-        );
+        let (least, most) = (least.copied().unwrap_or(0), most.copied().unwrap_or(0));
+        let words = if least == most {
+            format!("Every rank computes {}.", of(most, "pair"))
+        } else {
+            format!("The ranks compute {} to {} each.", count(least), of(most, "pair"))
+        };
         Self {
             tokens,
             owner,

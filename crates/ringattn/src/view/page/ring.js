@@ -2,7 +2,7 @@
 
 const RING = { device: 146, block: 82, travel: 850 };
 
-const deviceRadius = (ranks) => Math.min(42, (Math.PI * RING.device * 0.74) / ranks);
+const deviceRadius = (ranks) => Math.min(42, (Math.PI * RING.device * 0.64) / ranks);
 
 panel(({ variant, frame, index, frames, moved }) => {
   const ranks = variant.ranks;
@@ -19,6 +19,18 @@ panel(({ variant, frame, index, frames, moved }) => {
   );
   byId("ring-words").textContent = frame.words;
   fillRingTable(variant, frame);
+});
+
+// The sequence as the layout deals it out.
+panel(({ variant }) => {
+  const { owner } = variant.grid;
+  const cell = 400 / owner.length;
+  const picture = byId("sequence-picture");
+  picture.setAttribute("viewBox", "0 0 400 18");
+  picture.replaceChildren(...owner.map((rank, position) => svg("rect", {
+    style: rankStyle(rank, variant.ranks), class: "token", x: round(position * cell), y: 0, width: round(cell - Math.min(1.5, cell / 6)), height: 18, rx: 2,
+  })));
+  byId("sequence-words").textContent = `The sequence, ${variant.layout_text}: each token in the colour of the device that owns it.`;
 });
 
 function arrows(ranks) {
@@ -105,7 +117,7 @@ function center(frame, index, variant, last) {
   ];
   return [
     svg("text", { x: 200, y: 190, class: "center-step" }, `step ${index}`),
-    svg("text", { x: 200, y: 214, class: "center-rule" }, `block (u − ${index}) mod ${variant.ranks}`),
+    svg("text", { x: 200, y: 214, class: "center-rule" }, `(u − ${index}) mod ${variant.ranks}`),
   ];
 }
 

@@ -18,12 +18,13 @@ panel((now) => {
   drawTiles(now);
 });
 
-function drawTiles({ variant, index, frames }) {
+function drawTiles({ variant, index, frame, frames }) {
   const rank = Number(tileRank.value);
   const done = index === frames.length - 1;
   const number = done ? null : variant.tiles[rank][index];
-  const block = (rank - index + variant.ranks) % variant.ranks;
-  byId("tile-which").textContent = done ? "has nothing left to compute" : number === null ? "has nothing to attend in this step" : `in step ${index}, before the K,V block of its step`;
+  const { attend } = frame.ranks[rank];
+  byId("tile-which").textContent = done ? "has nothing left to compute."
+    : number === null ? "has nothing to attend in this step." : `attends block ${attend} in step ${index}.`;
   const pattern = number === null ? { visits: [], words: "No tile is visited." } : tileLoop.patterns[number];
   const last = Math.max(pattern.visits.length - 1, 0);
   const at = tileStepper.limit(last);
