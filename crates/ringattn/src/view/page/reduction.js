@@ -45,7 +45,7 @@ function treePicture(reduction, at) {
   levels.slice(1).forEach((level, i) => level.states.forEach((each) => {
     const sources = each.merge ? [each.rank, each.merge.from] : [each.rank];
     for (const from of sources) edges.push(svg("path", {
-      class: `edge ${i + 1 <= at ? "done" : ""}`,
+      class: `branch ${i + 1 <= at ? "done" : ""}`,
       d: `M${x(from)} ${y(i)} C${x(from)} ${y(i) - rise / 2}, ${x(each.rank)} ${y(i + 1) + rise / 2}, ${x(each.rank)} ${y(i + 1)}`,
     }));
   }));
