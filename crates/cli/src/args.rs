@@ -2,8 +2,10 @@
 
 mod lists;
 mod number;
+mod plan;
 
 pub(crate) use lists::{CuSeqlens, WindowBounds};
+pub(crate) use plan::{ConditionArgs, MachineArgs, PlanArgs};
 
 use crate::console::{self, Chatter};
 use crate::failure::{Failure, UsageError};
@@ -35,6 +37,7 @@ pub(crate) enum Command {
     Score(ScoreArgs),
     Attend(AttendArgs),
     Bench(BenchArgs),
+    Plan(PlanArgs),
     View(ViewArgs),
 }
 
@@ -321,7 +324,7 @@ impl NoCommand {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Ok(console::result(&text)?),
             ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
                 let message =
-                    "no command is given, expected score, attend, bench or view".to_owned();
+                    "no command is given, expected score, attend, bench, plan or view".to_owned();
                 let help = "Usage: ringattn <COMMAND>; for more information, try --help".to_owned();
                 Err(UsageError::Arguments { message, help }.into())
             }

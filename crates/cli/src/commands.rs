@@ -2,6 +2,7 @@
 
 mod attend;
 mod bench;
+mod plan;
 mod score;
 mod view;
 
@@ -21,6 +22,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
             Command::Score(args) => score::run(&args, &session),
             Command::Attend(args) => attend::run(&args, &session),
             Command::Bench(args) => bench::run(&args, &session),
+            Command::Plan(args) => plan::run(&args, &session),
             Command::View(args) => view::run(&args, &session),
         }
     });

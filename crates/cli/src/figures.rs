@@ -1,5 +1,6 @@
 //! Figures of a benchmark as an aligned table, which is Markdown as well.
 
+use crate::table::aligned;
 use ringattn::bench::{BenchReport, BenchRow, Case, Speed};
 use std::fmt::Write;
 
@@ -23,31 +24,12 @@ const WORDS: [&str; 3] = ["what", "dtype", "mask"];
 /// Machine, commit and limits in words, then a line per row.
 pub(crate) fn table(report: &BenchReport) -> String {
     let mut text = format!("{}, commit {}\n\n", report.machine, report.commit);
-    let lines: Vec<[String; COLUMNS]> = [TITLES.map(str::to_owned)]
-        .into_iter()
-        .chain(limits(report))
-        .chain(report.rows.iter().map(cells))
-        .collect();
-    let widths: [usize; COLUMNS] = std::array::from_fn(|column| {
-        lines.iter().map(|cells| cells[column].len()).max().unwrap_or_default()
-    });
-    let mut line = |cells: [String; COLUMNS]| {
-        // Writing to a String does not fail.
-        let _ = writeln!(text, "| {} |", cells.join(" | "));
-    };
-    let rule = |column: usize| {
-        let end = if is_words(column) { "-" } else { ":" };
-        format!("{}{end}", "-".repeat(widths[column] - 1))
-    };
-    for (index, cells) in lines.iter().enumerate() {
-        line(std::array::from_fn(|column| padded(&cells[column], column, widths[column])));
-        if index == 0 {
-            line(std::array::from_fn(rule));
-        }
-    }
+    let lines: Vec<_> = limits(report).chain(report.rows.iter().map(cells)).collect();
+    text.push_str(&aligned(&TITLES, &WORDS, &lines));
     for row in &report.rows {
         if let Some(ratio) = row.cpu_vs_one_rank {
             let ranks = row.case.ranks;
+            // Writing to a String does not fail.
             let _ = writeln!(
                 text,
                 "\nA ring of {ranks} ranks takes {ratio:.3} times the processor \
@@ -56,14 +38,6 @@ pub(crate) fn table(report: &BenchReport) -> String {
         }
     }
     text
-}
-
-fn is_words(column: usize) -> bool {
-    WORDS.contains(&TITLES[column])
-}
-
-fn padded(cell: &str, column: usize, width: usize) -> String {
-    if is_words(column) { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
 }
 
 /// A line for the limits of each number of threads.

@@ -11,11 +11,13 @@ mod failure;
 mod figures;
 mod input;
 mod output;
+mod prices;
 mod progress;
 mod run_options;
 mod serve;
 mod signals;
 mod summary;
+mod table;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;

@@ -50,6 +50,21 @@ pub struct ModelConfig {
     pub rope: Rope,
 }
 
+impl ModelConfig {
+    /// Floating-point operations of a token in the matrix products of all layers and of the vocabulary
+    /// head, attention itself aside: two per weight. `None` beyond 2^64.
+    pub fn dense_flops_per_token(&self) -> Option<u64> {
+        let (query, key) = (self.attention.query_width() as u64, self.attention.key_width() as u64);
+        let [hidden, inner, vocabulary, layers] =
+            [self.hidden_size, self.intermediate_size, self.vocab_size, self.layers]
+                .map(|size| size as u64);
+        // Q and O, K and V, gate, up and down. The limits keep each product below 2^48.
+        let widths = (2 * query + 2 * key).checked_add(3 * inner)?;
+        let of_layers = hidden.checked_mul(widths)?.checked_mul(layers)?;
+        hidden.checked_mul(vocabulary)?.checked_add(of_layers)?.checked_mul(2)
+    }
+}
+
 /// Which optional tensors a model has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Presence {

@@ -257,3 +257,27 @@ fn metadata_that_changes_nothing_is_passed_over() {
     let pairs = plain.rope.inverse_frequencies.iter().zip(&linear.rope.inverse_frequencies);
     assert!(pairs.into_iter().all(|(a, b)| (a / 2.0 - b).abs() < 1e-15));
 }
+
+/// The configuration is the loaded model's, whatever names it, and no weight is needed for it.
+#[test]
+fn a_configuration_is_read_without_weights() {
+    let folder = fixture("tiny-llama3");
+    let loaded = Model::open(&folder).unwrap().config;
+    assert_eq!(Model::read_config(&folder).unwrap(), loaded);
+    assert_eq!(Model::read_config(&folder.join("config.json")).unwrap(), loaded);
+    let alone = tempfile::tempdir().unwrap();
+    std::fs::copy(folder.join("config.json"), alone.path().join("config.json")).unwrap();
+    assert_eq!(Model::read_config(alone.path()).unwrap(), loaded);
+    let file = alone.path().join("model.gguf");
+    std::fs::write(&file, tiny("tiny-qwen3", "F32").bytes()).unwrap();
+    assert_eq!(Model::read_config(&file).unwrap(), Model::open(&file).unwrap().config);
+    let missing = Model::read_config(&alone.path().join("nothing")).unwrap_err().to_string();
+    assert!(missing.contains("GGUF file or a Hugging Face folder"), "{missing}");
+}
+
+#[test]
+fn dense_products_are_counted() {
+    // Three layers of 64 x (64 + 64 + 32 + 32 + 3 * 160) weights, a head of 64 x 256, two FLOPs each.
+    let config = Model::read_config(&fixture("tiny-llama3")).unwrap();
+    assert_eq!(config.dense_flops_per_token(), Some(2 * (3 * 64 * 672 + 64 * 256)));
+}

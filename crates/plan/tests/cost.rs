@@ -6,7 +6,7 @@ mod support;
 
 use ringattn_core::{AttentionShape, DType, Documents, Mask, Rank};
 use ringattn_plan::{
-    BlockOrder, CostError, Layout, LayoutKind, MAX_ENUMERATED_RANKS, MAX_PRICED_RANKS,
+    BlockOrder, Cost, CostError, Layout, LayoutKind, MAX_ENUMERATED_RANKS, MAX_PRICED_RANKS,
     MAX_PRICED_TOKENS, Plan, Problem, Schedule, Segment, price,
 };
 use support::{KINDS, enumerated, plan, window};
@@ -101,12 +101,24 @@ fn what_cannot_be_counted_is_refused() {
     assert!(matches!(price(&large), Err(CostError::TooLarge { what: "the number of tokens", .. })));
     let many = plan((LayoutKind::Striped, None), 8, MAX_PRICED_RANKS + 1, Mask::Full);
     assert!(matches!(price(&many), Err(CostError::TooLarge { what: "the number of ranks", .. })));
-    let shape = AttentionShape::new(1 << 10, 1 << 10, 1 << 8).unwrap();
+}
+
+/// K and V of 2^62 bytes: four layers of them are counted, a thousand are not.
+#[test]
+fn layers_are_summed_or_refused() {
+    let shape = AttentionShape::new(1 << 10, 1 << 10, 1 << 9).unwrap();
     let (queries, keys) = (1 << 40, 1 << 40);
-    let problem = Problem { shape, queries, keys, mask: Mask::Full, kv_dtype: DType::F32 };
+    let problem = Problem { shape, queries, keys, mask: Mask::Causal, kv_dtype: DType::F32 };
     let layout = Layout::new(LayoutKind::Striped, None, keys, 1 << 16).unwrap();
-    let heavy = Plan::new(problem, layout, Schedule::RingPassKv).unwrap();
-    assert!(matches!(price(&heavy), Err(CostError::Traffic { .. })));
+    let heavy = price(&Plan::new(problem, layout, Schedule::RingPassKv).unwrap()).unwrap();
+    let four = Cost::sum(&[(1, &heavy), (3, &heavy)]).unwrap();
+    let (one, last) = (heavy.ranks.last().unwrap(), four.ranks.last().unwrap());
+    assert_eq!(last.received_bytes, 4 * (65_535 << 46));
+    assert_eq!((last.pairs, last.hops), (4 * one.pairs, 4 * 65_535));
+    assert_eq!((last.resident_kv_bytes, last.peak_kv_bytes), (1 << 46, 3 << 46));
+    assert_eq!(four.makespan_pairs(), 4 * heavy.makespan_pairs());
+    assert!(matches!(Cost::sum(&[(1000, &heavy)]), Err(CostError::Layers { layers: 1000, .. })));
+    assert_eq!(Cost::sum(&[]), Err(CostError::NoLayer));
 }
 
 #[test]

@@ -166,6 +166,22 @@ pub fn bench(options: &BenchOptions, run: &RunOptions) -> Result<BenchReport, Er
     })
 }
 
+/// The best speed of one row in so many rounds, in floating-point operations per second, or in bytes
+/// per second for a decode row.
+///
+/// # Errors
+/// As for [`bench`].
+pub fn measure_case(case: &Case, rounds: u32, run: &RunOptions) -> Result<f64, Error> {
+    let mut row = Row::new(case.clone(), run, &mut inputs::Inputs::default())?;
+    for _ in 0..rounds.max(1) {
+        Watch(run).advance().map_err(BenchError::from)?;
+        row.run(run)?;
+    }
+    Ok(match row.speed() {
+        Speed::Gflops(speed) | Speed::GbS(speed) => speed * 1e9,
+    })
+}
+
 fn matching(mut cases: Vec<Case>, filter: &str) -> Result<Vec<Case>, BenchError> {
     let example = cases.first().map(Case::to_string).unwrap_or_default();
     cases.retain(|case| case.to_string().contains(filter));

@@ -1,6 +1,7 @@
 //! Everything that can end a command, and the kind by which a program decides what to do.
 
 use crate::bench::BenchError;
+use crate::predict::PredictError;
 use crate::tensor::TensorError;
 use ringattn_comm::{CommError, RunError};
 use ringattn_core::{MaskError, OutOfMemory, ShapeError};
@@ -100,9 +101,15 @@ pub enum Error {
     /// The machine could not be measured.
     #[error(transparent)]
     Bench(#[from] BenchError),
+    /// There is no prediction.
+    #[error(transparent)]
+    Predict(#[from] PredictError),
     /// Attention failed on a rank.
     #[error(transparent)]
     Attend(#[from] RunError<AttendError>),
+    /// The ranks of a measurement failed.
+    #[error(transparent)]
+    Comm(#[from] RunError<CommError>),
     /// Scoring failed on a rank.
     #[error(transparent)]
     Score(#[from] RunError<ScoreError>),
@@ -155,12 +162,14 @@ impl Error {
             | Self::KeyPositions { .. }
             | Self::Position { .. }
             | Self::Scale { .. }
+            | Self::Predict(_)
             | Self::Tensor(_) => ErrorKind::Usage,
             Self::NoTokens | Self::Vocabulary { .. } => ErrorKind::Input,
             Self::Model(error) => model_kind(error),
             Self::MemoryLimit { .. } | Self::OutOfMemory(_) => ErrorKind::Memory,
             Self::Output(error) => kernel_kind(error),
             Self::Bench(error) => bench_kind(error),
+            Self::Comm(error) => run_kind(error, comm_kind),
             Self::Attend(error) => run_kind(error, attend_kind),
             Self::Score(error) => run_kind(error, score_kind),
         }

@@ -20,11 +20,21 @@ pub(crate) fn process_cpu_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
+/// Bytes of memory that programs can still have on this machine; `None` where the system does not tell.
+pub(crate) fn available_memory_bytes() -> Option<u64> {
+    kib_of("/proc/meminfo", "MemAvailable:")
+}
+
 /// Most bytes of memory that this process has had resident so far; `None` where the system does not
 /// tell.
 pub(crate) fn peak_rss_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    kib_of("/proc/self/status", "VmHWM:")
+}
+
+/// The bytes of a line `NAME 123 kB`.
+fn kib_of(file: &str, name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib * 1024)
+    kib.checked_mul(1024)
 }

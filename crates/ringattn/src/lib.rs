@@ -4,7 +4,7 @@
 //! online softmax. The result equals dense attention, and every run proves its memory and traffic
 //! against the plan. [`attend`] computes one attention over given tensors, [`score`] the
 //! log-probabilities of a document under a model; both return a [`Report`]. [`bench::bench`] says
-//! how fast the machine is.
+//! how fast the machine is, [`predict::predict`] what a run will cost before it is started.
 //!
 //! This crate is the public interface; the crates below it are re-exported as [`core`], [`plan`],
 //! [`comm`], [`engine`] and [`model`].
@@ -18,6 +18,7 @@ pub use ringattn_model as model;
 pub use ringattn_plan as plan;
 
 pub mod bench;
+pub mod predict;
 pub mod view;
 
 mod attend;

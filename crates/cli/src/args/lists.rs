@@ -1,6 +1,7 @@
 //! Options that are lists of numbers.
 
-use super::number::{NumberError, count, integer};
+use super::number::{NumberError, count, integer, number};
+use ringattn::core::Rank;
 use thiserror::Error;
 
 /// How far a window reaches before and after the query.
@@ -21,6 +22,8 @@ pub(crate) enum ListError {
     Window,
     #[error("expected two whole numbers such as 4k,0 or -1,4: {bound:?}: {source}")]
     Bound { bound: String, source: NumberError },
+    #[error("expected a rank and a factor above 0 such as 3:1.5")]
+    Slow,
     #[error("entry {index} is {entry:?}: {source}")]
     Entry { index: usize, entry: String, source: NumberError },
 }
@@ -45,6 +48,14 @@ pub(crate) fn cu_seqlens(text: &str) -> Result<CuSeqlens, ListError> {
     text.split(',').enumerate().map(entry).collect::<Result<_, _>>().map(CuSeqlens)
 }
 
+/// `R:F`.
+pub(crate) fn slow(text: &str) -> Result<(Rank, f64), ListError> {
+    let (rank, factor) = text.split_once(':').ok_or(ListError::Slow)?;
+    let rank = count(rank.trim()).ok().and_then(|rank| u32::try_from(rank).ok());
+    let factor = number(factor.trim()).ok().filter(|factor| *factor > 0.0 && factor.is_finite());
+    rank.zip(factor).map(|(rank, factor)| (Rank(rank), factor)).ok_or(ListError::Slow)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,6 +67,14 @@ mod tests {
         assert_eq!(window("4"), Err(ListError::Window));
         for text in ["1,2,3", "a,b", "1.5,2", ",", "99999999999999999999,0"] {
             assert!(matches!(window(text), Err(ListError::Bound { .. })), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_slow_rank_has_a_factor() {
+        assert_eq!(slow("3:1.5"), Ok((Rank(3), 1.5)));
+        for text in ["3", "3:", ":2", "3:0", "3:-1", "-1:2", "1.5:2", "3:inf", "4294967296:2"] {
+            assert_eq!(slow(text), Err(ListError::Slow), "{text}");
         }
     }
 

@@ -16,6 +16,10 @@ pub(crate) enum NumberError {
     TooLarge,
     #[error("expected {least} to {most}{why}")]
     Range { least: u64, most: u64, why: &'static str },
+    #[error("expected a finite number above 0")]
+    NotPositive,
+    #[error("expected a finite number of at least 0")]
+    Negative,
     #[error("expected seconds above 0, at most 1e9")]
     Seconds,
     #[error("expected a finite number (in f32)")]
@@ -85,6 +89,33 @@ pub(crate) fn at_least_one(text: &str) -> Result<u64, NumberError> {
 pub(crate) fn ranks(text: &str) -> Result<u32, NumberError> {
     let limit = u64::from(ringattn::comm::local::MAX_RANKS);
     Ok(within(text, limit, ", the limit of the local engine")? as u32)
+}
+
+/// Ranks of a plan that is priced and not run.
+pub(crate) fn planned_ranks(text: &str) -> Result<u32, NumberError> {
+    let limit = u64::from(ringattn::plan::MAX_PRICED_RANKS);
+    Ok(within(text, limit, " ranks that are priced")? as u32)
+}
+
+/// Heads or a head dimension.
+pub(crate) fn size(text: &str) -> Result<usize, NumberError> {
+    Ok(within(text, 1 << 24, "")? as usize)
+}
+
+/// A speed.
+pub(crate) fn positive(text: &str) -> Result<f64, NumberError> {
+    number(text).and_then(|speed| {
+        let fine = speed.is_finite() && speed > 0.0;
+        if fine { Ok(speed) } else { Err(NumberError::NotPositive) }
+    })
+}
+
+/// A time that may be 0.
+pub(crate) fn not_negative(text: &str) -> Result<f64, NumberError> {
+    number(text).and_then(|time| {
+        let fine = time.is_finite() && time >= 0.0;
+        if fine { Ok(time) } else { Err(NumberError::Negative) }
+    })
 }
 
 /// Threads of a rank.

@@ -54,6 +54,12 @@ pub(super) fn load(path: &Path) -> Result<(ModelConfig, Weights), ModelError> {
     Ok((config, weights))
 }
 
+/// The configuration of the file at `path`, without `rope_freqs.weight`.
+pub(super) fn read_config(path: &Path) -> Result<ModelConfig, ModelError> {
+    let file = MappedFile::open(path)?;
+    Ok(config::read(&Header::read(&file.name, file.bytes())?)?.0)
+}
+
 /// Builds the tokenizer of the file at `path`.
 pub(super) fn tokenizer(path: &Path) -> Result<Tokenizer, ModelError> {
     let file = MappedFile::open(path)?;

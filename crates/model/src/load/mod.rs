@@ -42,27 +42,28 @@ impl Model {
     /// # Errors
     /// For anything unsound or unsupported, before any allocation larger than the file warrants.
     pub fn open(path: &Path) -> Result<Self, ModelError> {
-        let metadata = std::fs::metadata(path).map_err(|source| match source.kind() {
-            std::io::ErrorKind::NotFound => ModelError::MissingFile {
-                file: display(path),
-                hint: "expected a GGUF file or a Hugging Face folder",
-            },
-            _ => io(path, source),
-        })?;
-        if metadata.is_dir() {
-            let config_path = path.join("config.json");
-            if !config_path.exists() {
-                return Err(ModelError::MissingFile {
-                    file: display(&config_path),
-                    hint: "a Hugging Face folder holds one; a GGUF file is named itself",
-                });
-            }
-            let (config, parts) = folder::read(&config_path)?;
+        if is_folder(path)? {
+            let (config, parts) = folder::read(&config_of_folder(path)?)?;
             let weights = safetensors::load(path, &config, &parts)?;
             return Ok(Self { config, weights, source: Source::Folder(path.to_owned()) });
         }
         let (config, weights) = gguf::load(path)?;
         Ok(Self { config, weights, source: Source::Gguf(path.to_owned()) })
+    }
+
+    /// What the model at `path` computes, without its weights: a GGUF file, a Hugging Face folder or its
+    /// `config.json`. Factors of rotary frequencies that a GGUF file keeps as a tensor are left out.
+    ///
+    /// # Errors
+    /// For anything unsound or unsupported in the configuration.
+    pub fn read_config(path: &Path) -> Result<ModelConfig, ModelError> {
+        if is_folder(path)? {
+            return Ok(folder::read(&config_of_folder(path)?)?.0);
+        }
+        if path.extension().is_some_and(|extension| extension == "json") {
+            return Ok(folder::read(path)?.0);
+        }
+        gguf::read_config(path)
     }
 
     /// The model's own tokenizer: `tokenizer.json` of the folder, or built from GGUF metadata.
@@ -105,6 +106,29 @@ impl Model {
         }
         Ok(bytes)
     }
+}
+
+/// Whether a model is a folder and not a file.
+fn is_folder(path: &Path) -> Result<bool, ModelError> {
+    let metadata = std::fs::metadata(path).map_err(|source| match source.kind() {
+        std::io::ErrorKind::NotFound => ModelError::MissingFile {
+            file: display(path),
+            hint: "expected a GGUF file or a Hugging Face folder",
+        },
+        _ => io(path, source),
+    })?;
+    Ok(metadata.is_dir())
+}
+
+fn config_of_folder(path: &Path) -> Result<PathBuf, ModelError> {
+    let config = path.join("config.json");
+    if config.exists() {
+        return Ok(config);
+    }
+    Err(ModelError::MissingFile {
+        file: display(&config),
+        hint: "a Hugging Face folder holds one; a GGUF file is named itself",
+    })
 }
 
 /// A matrix of one layer.

@@ -90,13 +90,16 @@ pub enum CostError {
         /// What was asked for.
         actual: u64,
     },
-    /// Shards of more than 2^64 bytes of K and V in all hops together.
-    #[error("K and V of {bytes} bytes over {ranks} ranks move more than 2^64 bytes")]
-    Traffic {
-        /// Bytes of K and V.
+    /// A sum over no attention.
+    #[error("there is no layer to price")]
+    NoLayer,
+    /// Layers that move more than can be counted.
+    #[error("{layers} layers of {bytes} bytes each exceed 2^64 bytes")]
+    Layers {
+        /// Bytes that a rank moves in one.
         bytes: u64,
-        /// Ranks there are.
-        ranks: u32,
+        /// How many there are.
+        layers: u64,
     },
     /// Queries and keys that lie in different places.
     #[error("queries and keys are laid out differently: {queries} and {keys}")]
@@ -150,11 +153,9 @@ fn check_size(plan: &Plan) -> Result<(), CostError> {
         let (queries, keys) = (plan.query_layout().to_string(), plan.key_layout().to_string());
         return Err(CostError::Layouts { queries, keys });
     }
-    let bytes = plan.problem().kv_bytes();
-    match bytes.checked_mul(u64::from(ranks)) {
-        Some(_) => Ok(()),
-        None => Err(CostError::Traffic { bytes, ranks }),
-    }
+    // A rank holds and receives each block at most once: no more than K and V of all tokens, whose
+    // bytes fit 64 bits since the plan was made.
+    Ok(())
 }
 
 fn price_ring(plan: &Plan) -> Result<Cost, CostError> {
@@ -194,6 +195,31 @@ pub fn pair_counter(plan: &Plan) -> impl Fn(Rank, BlockId) -> u128 + '_ {
 }
 
 impl Cost {
+    /// The counts of several attentions over the same ranks, one after the other: each with how often
+    /// it is run. Everything is added but the sizes of shards and hops, of which the largest counts.
+    ///
+    /// # Errors
+    /// When bytes exceed 2^64.
+    pub fn sum(costs: &[(u64, &Self)]) -> Result<Self, CostError> {
+        let Some(((_, first), _)) = costs.split_first() else { return Err(CostError::NoLayer) };
+        let (ranks, steps) = (first.ranks.len(), first.steps.len());
+        let mut sum = Self {
+            shape: first.shape,
+            ranks: vec![RankCost::default(); ranks],
+            steps: vec![StepCost::default(); steps],
+        };
+        for &(times, cost) in costs {
+            for (sum, rank) in sum.ranks.iter_mut().zip(&cost.ranks) {
+                sum.add(times, rank)?;
+            }
+            for (sum, step) in sum.steps.iter_mut().zip(&cost.steps) {
+                sum.pairs += u128::from(times) * step.pairs;
+                sum.hop_bytes = sum.hop_bytes.max(step.hop_bytes);
+            }
+        }
+        Ok(sum)
+    }
+
     /// (query, key) pairs of all ranks, per query head.
     pub fn pairs(&self) -> u128 {
         self.ranks.iter().map(|rank| rank.pairs).sum()
@@ -226,6 +252,24 @@ impl Cost {
     /// two operations per element.
     pub fn flops(&self, pairs: u128) -> f64 {
         pairs as f64 * 4.0 * self.shape.query_width() as f64
+    }
+}
+
+impl RankCost {
+    fn add(&mut self, times: u64, other: &Self) -> Result<(), CostError> {
+        self.queries = other.queries;
+        self.pairs += u128::from(times) * other.pairs;
+        self.resident_kv_bytes = self.resident_kv_bytes.max(other.resident_kv_bytes);
+        self.peak_kv_bytes = self.peak_kv_bytes.max(other.peak_kv_bytes);
+        for (sum, bytes) in [
+            (&mut self.sent_bytes, other.sent_bytes),
+            (&mut self.received_bytes, other.received_bytes),
+            (&mut self.hops, other.hops),
+        ] {
+            let added = bytes.checked_mul(times).and_then(|bytes| sum.checked_add(bytes));
+            *sum = added.ok_or(CostError::Layers { bytes, layers: times })?;
+        }
+        Ok(())
     }
 }
 

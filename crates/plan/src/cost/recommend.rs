@@ -103,12 +103,16 @@ impl fmt::Display for Reason {
             ),
             Self::Fastest { utilisation, other, other_utilisation, factor } => {
                 let (busy, other_busy) = (100.0 * utilisation, 100.0 * other_utilisation);
-                let waits = if other_busy < busy - 0.5 { "waiting" } else { "moving more" };
-                write!(
-                    f,
-                    "{other} takes {factor:.2} times as long, {waits}: in lockstep its ranks compute \
-                     {other_busy:.1} % of the time, here {busy:.1} %"
-                )
+                write!(f, "{other} takes {factor:.2} times as long: ")?;
+                if other_busy < busy - 0.5 {
+                    write!(
+                        f,
+                        "after every step its ranks wait for the busiest, and compute \
+                         {other_busy:.1} % of the time, here {busy:.1} %"
+                    )
+                } else {
+                    f.write_str("computing hides less of its transfers")
+                }
             }
         }
     }

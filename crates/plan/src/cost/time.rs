@@ -40,7 +40,7 @@ pub enum MachineError {
     },
 }
 
-/// Seconds of one attention in lockstep.
+/// Seconds in lockstep, of one attention or the sum of several.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Timing {
     /// All steps.
@@ -107,6 +107,23 @@ impl Timing {
             timing.compute_per_hop = beside / f64::from(hops);
         }
         timing
+    }
+
+    /// Of several attentions, one after the other: each with how often it is run.
+    pub fn sum(timings: &[(u64, Self)]) -> Self {
+        let total = |of: fn(&Self) -> f64| {
+            timings.iter().map(|(times, timing)| *times as f64 * of(timing)).sum::<f64>()
+        };
+        let layers = timings.iter().map(|(times, _)| *times as f64).sum::<f64>();
+        let most = |of: fn(&Self) -> f64| timings.iter().map(|(_, t)| of(t)).fold(0.0, f64::max);
+        Self {
+            total: total(|timing| timing.total),
+            compute: total(|timing| timing.compute),
+            transfer: total(|timing| timing.transfer),
+            exposed: total(|timing| timing.exposed),
+            hop: most(|timing| timing.hop),
+            compute_per_hop: total(|timing| timing.compute_per_hop) / layers.max(1.0),
+        }
     }
 
     /// `1 - exposed / transfer`; 1 when nothing is transferred.

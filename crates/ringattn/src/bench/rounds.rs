@@ -65,7 +65,8 @@ impl Row {
         }
     }
 
-    fn run(&mut self, run: &RunOptions) -> Result<(), Error> {
+    /// Runs it once more.
+    pub(super) fn run(&mut self, run: &RunOptions) -> Result<(), Error> {
         let clock = self.clock();
         let start = (Instant::now(), clock.processor_time());
         match &mut self.task {
