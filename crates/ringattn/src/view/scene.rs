@@ -186,7 +186,12 @@ impl Scene {
             ));
         }
         let first = LAYOUTS.iter().position(|&layout| layout == own).unwrap_or(0);
-        let origin = Origin { kind, title: title.to_owned(), problem, notes };
+        let origin = Origin {
+            kind,
+            title: format!("{title}: {own} over {}", of(subject.ranks.into(), "rank")),
+            problem,
+            notes,
+        };
         builder.finish(origin, first, run.measured)
     }
 }

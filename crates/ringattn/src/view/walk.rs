@@ -341,6 +341,9 @@ impl<'a> Walker<'a> {
     }
 }
 
+/// Ranks that are named one by one in a sentence.
+const MOST_NAMED: usize = 8;
+
 /// The step for someone who does not see the picture.
 fn step_words(index: u32, ranks: &[RankFrame]) -> String {
     let name = |rank: usize| rank.to_string();
@@ -352,11 +355,15 @@ fn step_words(index: u32, ranks: &[RankFrame]) -> String {
     let idle: Vec<_> =
         (0..ranks.len()).filter(|&rank| ranks[rank].attend.is_none()).map(name).collect();
     let moving = ranks.iter().filter(|frame| frame.send.is_some()).count();
-    let mut words = format!("Step {index}: {}.", listed(&attends));
-    if attends.is_empty() {
-        words = format!("Step {index}: no rank sees anything.");
-    }
-    if !idle.is_empty() && !attends.is_empty() {
+    let many = ranks.len() > MOST_NAMED;
+    let mut words = match attends.len() {
+        0 => format!("Step {index}: no rank sees anything."),
+        attend if many => {
+            format!("Step {index}: {attend} of {} ranks attend a block each.", ranks.len())
+        }
+        _ => format!("Step {index}: {}.", listed(&attends)),
+    };
+    if !idle.is_empty() && !attends.is_empty() && !many {
         let (noun, verb) = if idle.len() == 1 { ("Rank", "has") } else { ("Ranks", "have") };
         words.push_str(&format!(" {noun} {} {verb} nothing to attend.", listed(&idle)));
     }

@@ -13,7 +13,7 @@ panel(({ variant, index, frames }) => {
       html("span", { class: "hidden" }, words));
   };
   const table = byId("holding");
-  table.classList.toggle("dense", ranks > 12);
+  table.classList.toggle("dense", ranks >= CROWD);
   table.replaceChildren(
     html("caption", { class: "hidden" }, index === last ? "Slices absorbed in the end" : `Slices absorbed up to step ${index}`),
     html("thead", {}, html("tr", {}, html("td"),

@@ -1,6 +1,10 @@
 // (a) The ring: devices on a circle, the visiting K,V blocks on a smaller one inside it.
 
-const RING = { device: 146, block: 82, travel: 850 };
+const RING = { device: 146, travel: 850 };
+
+// From so many devices on there is room for numbers only.
+const CROWD = 13;
+const orbitRadius = (ranks) => (ranks < CROWD ? 82 : 116);
 
 const deviceRadius = (ranks) => Math.min(42, (Math.PI * RING.device * 0.64) / ranks);
 
@@ -63,17 +67,17 @@ function device(variant, rank, u, index) {
   return svg("g", { class: `device ${busy || result ? "" : "idle"}`, style: rankStyle(u, ranks), "data-rank": u },
     svg("circle", { class: "disk", cx: round(x), cy: round(y), r: round(radius) }),
     segments,
-    ranks > 12
+    ranks >= CROWD
       ? svg("text", { x: round(x), y: round(y), class: "device-name small" }, `${u}`)
       : [svg("text", { x: round(x), y: round(y - 6), class: "device-name" }, `rank ${u}`),
-         svg("text", { x: round(x), y: round(y + 11), class: "device-work" }, rank.label)],
+         svg("text", { x: round(x), y: round(y + 11), class: `device-work ${rank.label.length > 10 ? "long" : ""}` }, rank.label)],
   );
 }
 
 // A line from a device to the block that it attends.
 function link(rank, u, ranks) {
   if (rank.attend === null) return svg("g");
-  const [[x1, y1], [x2, y2]] = [point(RING.device, u / ranks), point(RING.block, u / ranks)];
+  const [[x1, y1], [x2, y2]] = [point(RING.device, u / ranks), point(orbitRadius(ranks), u / ranks)];
   return svg("line", {
     class: "link", style: rankStyle(rank.attend, ranks),
     x1: round(x1), y1: round(y1), x2: round(x2), y2: round(y2),
@@ -86,12 +90,12 @@ function blocks(variant, frames, index, u, moved) {
   const rank = frames[index].ranks[u];
   const shown = index === 0 ? rank.held : rank.held.filter((block) => block !== u);
   return shown.map((block) => {
-    const [x, y] = point(RING.block, u / ranks);
+    const [x, y] = point(orbitRadius(ranks), u / ranks);
     const passing = rank.attend !== block;
-    const width = ranks > 12 ? 16 : 42;
+    const [width, height] = ranks < CROWD ? [42, 24] : [16, 14];
     const chip = svg("g", { class: `chip ${passing ? "passing" : ""}`, style: rankStyle(block, ranks), "data-block": block, "data-at": u },
-      svg("rect", { x: round(x - width / 2), y: round(y - 12), width, height: 24, rx: 7 }),
-      svg("text", { x: round(x), y: round(y) }, ranks > 12 ? `${block}` : `K,V ${block}`));
+      svg("rect", { x: round(x - width / 2), y: round(y - height / 2), width, height, rx: height / 3 }),
+      svg("text", { x: round(x), y: round(y), class: ranks < CROWD ? null : "small" }, ranks < CROWD ? `K,V ${block}` : `${block}`));
     const orbit = svg("g", { class: "orbit" }, chip);
     if (Math.abs(moved) === 1 && index > 0) travel(orbit, chip, [x, y], -moved / ranks);
     if (index === 0 && moved === -1) travel(orbit, chip, [x, y], 1 / ranks);
@@ -110,7 +114,7 @@ function travel(orbit, chip, [x, y], turn) {
 }
 
 function center(frame, index, variant, last) {
-  if (variant.ranks > 12) return [svg("text", { x: 200, y: 200, class: "center-step" }, index === last ? "result" : `${index}`)];
+  if (variant.ranks >= CROWD) return [svg("text", { x: 200, y: 200, class: "center-step" }, index === last ? "result" : `${index}`)];
   if (index === last) return [
     svg("text", { x: 200, y: 194, class: "center-step" }, "done"),
     svg("text", { x: 200, y: 218, class: "center-rule" }, "out = y / z"),
