@@ -6,10 +6,12 @@ mod generate;
 mod lists;
 mod number;
 mod plan;
+mod view;
 
 pub(crate) use generate::GenerateArgs;
 pub(crate) use lists::{CuSeqlens, WindowBounds};
 pub(crate) use plan::{ConditionArgs, MachineArgs, PlanArgs};
+pub(crate) use view::ViewArgs;
 
 use crate::console::{self, Chatter};
 use crate::failure::{Failure, UsageError};
@@ -45,6 +47,7 @@ pub(crate) enum Command {
     Attend(AttendArgs),
     Bench(BenchArgs),
     Plan(PlanArgs),
+    View(ViewArgs),
 }
 
 /// Per-token log-probabilities and perplexity of a document.
@@ -335,7 +338,7 @@ impl NoCommand {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Ok(console::result(&text)?),
             ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
                 let message =
-                    "no command is given, expected score, attend, bench or plan".to_owned();
+                    "no command is given, expected score, attend, bench, plan or view".to_owned();
                 let help = "Usage: ringattn <COMMAND>; for more information, try --help".to_owned();
                 Err(UsageError::Arguments { message, help }.into())
             }

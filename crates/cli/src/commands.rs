@@ -5,6 +5,7 @@ mod bench;
 mod generate;
 mod plan;
 mod score;
+mod view;
 
 use crate::args::Command;
 use crate::failure::{Failure, UsageError};
@@ -27,6 +28,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
             Command::Attend(args) => attend::run(&args, &session),
             Command::Bench(args) => bench::run(&args, &session),
             Command::Plan(args) => plan::run(&args, &session),
+            Command::View(args) => view::run(&args, &session),
         };
         // Nothing is used after an unwinding but the exit code, which the job must get.
         let outcome = match (catch_unwind(AssertUnwindSafe(work)), session.interrupts.job()) {

@@ -33,6 +33,9 @@ pub(crate) enum Failure {
     /// The system gave no thread or no signal handler.
     #[error("cannot start {what}: {source}")]
     System { what: &'static str, source: io::Error },
+    /// The system gave no socket.
+    #[error("cannot serve at port {port} of this machine: {source}")]
+    Listen { port: u16, source: io::Error },
 }
 
 /// A command line that is sound by itself but cannot be done, or tensors that do not fit together.
@@ -114,6 +117,7 @@ impl Failure {
             },
             Self::Stopped { signal, .. } => signal.exit_code(),
             Self::System { .. } => 8,
+            Self::Listen { .. } => 9,
         }
     }
 

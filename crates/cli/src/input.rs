@@ -8,6 +8,7 @@ pub(crate) mod tensors;
 pub(crate) mod text;
 pub(crate) mod tokens;
 
+use ringattn::view::ViewError;
 use std::io;
 use thiserror::Error;
 
@@ -43,6 +44,12 @@ pub(crate) enum InputError {
     /// A text in another encoding.
     #[error("{file}: expected UTF-8 text, byte {offset} is not")]
     NotUtf8 { file: String, offset: usize },
+    /// A file of more bytes than are read of its kind.
+    #[error("{file}: {actual} bytes are more than the {limit} that are read of such a file")]
+    TooLong { file: String, limit: u64, actual: u64 },
+    /// A plan, report or trace that cannot be drawn.
+    #[error("{file}: {source}")]
+    View { file: String, source: ViewError },
     /// Token ids that are none.
     #[error("{file}: expected a JSON array of token ids, or an object with `tokens`: {reason}")]
     Tokens { file: String, reason: String },
@@ -53,6 +60,7 @@ impl InputError {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Io { source, .. } if source.kind() == io::ErrorKind::OutOfMemory => 8,
+            Self::View { source: ViewError::OutOfMemory(_), .. } => 8,
             _ => 3,
         }
     }

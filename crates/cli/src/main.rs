@@ -14,6 +14,7 @@ mod output;
 mod prices;
 mod progress;
 mod run_options;
+mod serve;
 mod signals;
 mod summary;
 mod table;

@@ -11,8 +11,8 @@ pub use block::CpuBlock;
 pub use cache::{CacheError, CacheShape, KvCache};
 pub use device::{Affinity, Device};
 pub use ringattn_kernel::{
-    Arrangement, BusyTime, Isa, Kernel, KernelError, OutputRows, Pinning, Team, TeamError, dense,
-    limits, pointwise, thread_cpu_time,
+    Arrangement, BusyTime, Isa, KEY_TILE, Kernel, KernelError, OutputRows, Pinning, QUERY_TILE,
+    Team, TeamError, TileVisit, dense, limits, pointwise, thread_cpu_time, tile_visits,
 };
 pub use rows::SharedRows;
 pub use state::{CpuOutput, CpuState};

@@ -5,20 +5,15 @@
 //! packed memory is bounded, whatever the block's length.
 
 use crate::decode;
-use crate::geometry::{Span, seen_tiles};
 use crate::isa::Shaped;
 use crate::pack::{Layout, Pack, TileNote};
 use crate::state::{Cells, StateMut};
+use crate::tiles::{chunks, query_tiles, slots_of};
 use crate::unit::Unit;
-use crate::workspace::{KEY_TILE, QUERY_TILE};
+use crate::workspace::QUERY_TILE;
 use crate::{Kernel, KernelError, Problem, Work};
 use ringattn_core::Progress;
-use std::cmp::Reverse;
 use std::ops::Range;
-
-/// Floats of a packed chunk of one key head: 1 MiB, which the second cache of most processors holds
-/// beside the query tiles; 2048 keys for d = 64.
-const CHUNK_FLOATS: usize = 1 << 18;
 
 /// Units that each thread should find in a batch of heads: with so many, a thread that waits for
 /// another's last unit waits for about 1 % of its own work.
@@ -36,20 +31,13 @@ pub(crate) fn absorb(
         return decode::absorb(kernel, problem, work, state, progress);
     }
     let layout = Layout { shape: problem.shape, micro: kernel.micro };
-    let seen = seen_tiles(work.intervals, work.block.rows(), KEY_TILE);
+    let chunks = chunks(layout, work.block.rows(), work.intervals);
     let call = Call { kernel, problem, work, layout, cells: Cells::new(state), progress };
-    let chunk_tiles = (CHUNK_FLOATS / layout.tile_len()).max(1);
     let batch = call.heads_per_batch();
     for first in (0..problem.shape.key_heads()).step_by(batch) {
         let heads = first..problem.shape.key_heads().min(first + batch);
-        for (chunk, seen) in seen.chunks(chunk_tiles).enumerate() {
-            let tiles: Vec<usize> = (0..seen.len())
-                .filter(|&tile| seen[tile])
-                .map(|tile| chunk * chunk_tiles + tile)
-                .collect();
-            if !tiles.is_empty() {
-                call.chunk(heads.clone(), &tiles)?;
-            }
+        for tiles in &chunks {
+            call.chunk(heads.clone(), tiles)?;
         }
     }
     Ok(())
@@ -77,32 +65,13 @@ impl Call<'_> {
         }
     }
 
-    /// First rows of the query tiles that see any of the slots, those with the most pairs first: the
-    /// last units of a batch are then small, and no thread waits long for another.
-    fn query_tiles(&self, slots: Range<usize>) -> Vec<usize> {
-        let pairs = |row: usize| -> usize {
-            let rows = &self.work.intervals[row..self.work.queries.len().min(row + QUERY_TILE)];
-            rows.iter().map(|seen| Span::cut(*seen, &slots).len()).sum()
-        };
-        let mut tiles: Vec<(usize, usize)> = (0..self.work.queries.len())
-            .step_by(QUERY_TILE)
-            .map(|row| (pairs(row), row))
-            .filter(|&(pairs, _)| pairs > 0)
-            .collect();
-        tiles.sort_by_key(|&(pairs, _)| Reverse(pairs));
-        tiles.into_iter().map(|(_, row)| row).collect()
-    }
-
     /// Packs the chunk `tiles` for `heads` and folds it into all their query rows.
     fn chunk(&self, heads: Range<usize>, tiles: &[usize]) -> Result<(), KernelError> {
-        let tile_len = self.layout.tile_len();
+        let (tile_len, keys) = (self.layout.tile_len(), self.work.block.rows());
         let mut notes: Vec<TileNote> = heads
             .clone()
-            .flat_map(|head| tiles.iter().map(move |&tile| (head, tile * KEY_TILE)))
-            .map(|(head, start)| {
-                let end = self.work.block.rows().min(start + KEY_TILE);
-                TileNote { head, slots: start..end, wild: Vec::new() }
-            })
+            .flat_map(|head| tiles.iter().map(move |&tile| (head, slots_of(&[tile], keys))))
+            .map(|(head, slots)| TileNote { head, slots, wild: Vec::new() })
             .collect();
         let len = tile_len.saturating_mul(notes.len());
         self.kernel.shelf.with_packed(len, |packed| {
@@ -113,8 +82,7 @@ impl Call<'_> {
             })?;
             self.progress.advance()?;
             let group = self.layout.shape.group();
-            let slots = notes[0].slots.start..notes[tiles.len() - 1].slots.end;
-            let rows = self.query_tiles(slots);
+            let rows = query_tiles(self.work.intervals, &slots_of(tiles, keys));
             let units = (heads.start * group..heads.end * group)
                 .flat_map(|head| rows.iter().map(move |&row| (head, row)))
                 .collect();

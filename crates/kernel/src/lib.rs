@@ -29,6 +29,7 @@ mod staged;
 mod state;
 mod team;
 mod tile;
+mod tiles;
 mod unit;
 mod workspace;
 
@@ -41,3 +42,5 @@ pub use problem::{KernelError, KeysValues, Problem, Work};
 pub use rows::{Arrangement, Rows};
 pub use state::StateMut;
 pub use team::{Pinning, Team, TeamError};
+pub use tiles::{TileVisit, tile_visits};
+pub use workspace::{KEY_TILE, QUERY_TILE};

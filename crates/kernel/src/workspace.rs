@@ -12,9 +12,9 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
 
 /// Query rows of a tile: a multiple of every micro-kernel's rows.
-pub(crate) const QUERY_TILE: usize = 96;
+pub const QUERY_TILE: usize = 96;
 /// Keys of a tile: a multiple of every panel.
-pub(crate) const KEY_TILE: usize = 512;
+pub const KEY_TILE: usize = 512;
 /// Floats from one row of a Q, S or Y tile to the next. One constant for all three, so that rows are
 /// reached by fixed offsets; the extra line keeps rows off a 2 KiB stride, which would put them all
 /// into a few cache sets.

@@ -20,6 +20,7 @@ pub use ringattn_plan as plan;
 
 pub mod bench;
 pub mod predict;
+pub mod view;
 
 mod agreement;
 mod attend;

@@ -188,7 +188,7 @@ fn price_ring(plan: &Plan) -> Result<Cost, CostError> {
 }
 
 /// Counts the pairs of a rank with a block, in constant time where there is a closed form.
-pub(crate) fn pair_counter(plan: &Plan) -> impl Fn(Rank, BlockId) -> u128 + '_ {
+pub fn pair_counter(plan: &Plan) -> impl Fn(Rank, BlockId) -> u128 + '_ {
     let shards = Shards::of(plan);
     move |rank, block| match &shards {
         Some(shards) => shards.pairs(rank.0.into(), block.0.0.into()),
