@@ -117,12 +117,14 @@ impl StoredCache {
         Ok(cache)
     }
 
-    /// The first position that every rank has kept what is behind it; `None` when all was kept.
+    /// The first position behind all that any rank has forgotten; `None` when all was kept. A rank forgets
+    /// only what no later query sees, so what lies before is seen by none.
     fn first_kept(&self) -> Option<Position> {
-        let first = |(shard, rank): (&Shard, Rank)| {
-            (shard.kept_from > 0).then(|| self.layout.position(rank, Slot(shard.kept_from)))?
+        let behind = |(shard, rank): (&Shard, Rank)| {
+            let last = Slot(shard.kept_from.checked_sub(1)?);
+            Some(Position(self.layout.position(rank, last)?.0 + 1))
         };
-        self.manifest.shards.iter().zip(self.layout.ranks()).filter_map(first).min()
+        self.manifest.shards.iter().zip(self.layout.ranks()).filter_map(behind).max()
     }
 
     /// Every rank's bytes of a tensor.
