@@ -92,7 +92,7 @@ function blocks(variant, frames, index, u, moved) {
   return shown.map((block) => {
     const [x, y] = point(orbitRadius(ranks), u / ranks);
     const passing = rank.attend !== block;
-    const [width, height] = ranks < CROWD ? [42, 24] : [16, 14];
+    const [width, height] = ranks < CROWD ? [48, 24] : [16, 14];
     const chip = svg("g", { class: `chip ${passing ? "passing" : ""}`, style: rankStyle(block, ranks), "data-block": block, "data-at": u },
       svg("rect", { x: round(x - width / 2), y: round(y - height / 2), width, height, rx: height / 3 }),
       svg("text", { x: round(x), y: round(y), class: ranks < CROWD ? null : "small" }, ranks < CROWD ? `K,V ${block}` : `${block}`));
