@@ -152,7 +152,10 @@ impl Outputs<'_> {
     /// Makes sure of the folder that `option` names.
     fn folder(&self, option: &'static str, path: &Path) -> Result<(), Failure> {
         not_stdout(option, path, "folder")?;
-        Ok(self.staging.folder(path)?)
+        match self.writer {
+            Writer::Here => Ok(self.staging.folder(path)?),
+            Writer::AnotherProcess => Ok(()),
+        }
     }
 }
 

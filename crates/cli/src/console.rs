@@ -90,6 +90,9 @@ pub(crate) fn piece(text: &str) -> Result<Reader, OutputError> {
 pub(crate) fn stream(
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<(), OutputError> {
+    if !talks() {
+        return Ok(());
+    }
     let mut stdout = BufWriter::new(io::stdout().lock());
     let written = write(&mut stdout).and_then(|()| stdout.flush());
     // What is left in the buffers has no reader or no place; it must not be tried again.

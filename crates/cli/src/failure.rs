@@ -106,7 +106,7 @@ impl Failure {
                 ErrorKind::Memory => 8,
                 ErrorKind::Output => 9,
                 ErrorKind::NonFinite => 10,
-                ErrorKind::Stopped => Signal::Interrupt.exit_code(),
+                ErrorKind::Stopped => Signal::of_reason(error.stop_reason()).exit_code(),
             },
             #[cfg(feature = "mpi")]
             Self::Join(error) => match error {
@@ -137,7 +137,9 @@ impl Failure {
         let hint = match self.exit_code() {
             4 => "a rank was lost and nothing was written; run it again",
             5 => "if the rank is slow and not stuck, give it more time with --timeout",
-            6 => "a fault of this program or of the machine; please report the command line",
+            6 => {
+                "damaged data, or a fault of the machine or of this program: if it happens again, please report it"
+            }
             8 => "give it more memory (--memory-limit, ulimit), fewer tokens, ranks or threads",
             10 => "mend the numbers, or let them reach the rows that see them: --allow-nonfinite",
             _ => return None,

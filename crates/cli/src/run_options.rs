@@ -9,6 +9,8 @@ use ringattn::core::Rank;
 use ringattn::plan::Layout;
 use ringattn::{Engine, RunOptions};
 use std::sync::Arc;
+#[cfg(feature = "mpi")]
+use std::time::Duration;
 
 /// The options that `args` ask for, stopped by `interrupts`.
 pub(crate) fn run_options(args: &RunArgs, interrupts: &Interrupts) -> Result<RunOptions, Failure> {
@@ -67,12 +69,18 @@ pub(crate) fn launcher() -> Option<Environment> {
 /// Whether this build has MPI.
 const CAN_JOIN: bool = cfg!(feature = "mpi");
 
+/// The least that MPI may take to start, whatever `--timeout` says: processes of a job do not begin at once.
+#[cfg(feature = "mpi")]
+const SHORTEST_START: Duration = Duration::from_secs(10);
+
 /// Becomes a rank of the job that the launcher has started.
 #[cfg(feature = "mpi")]
 fn join(args: &RunArgs, interrupts: &Interrupts) -> Result<Engine, Failure> {
-    #[cfg_attr(not(feature = "fault-injection"), allow(unused_mut))]
     let mut options =
         ringattn::comm::mpi::Options { checksum: args.checksum(), ..Default::default() };
+    if let Some(timeout) = args.timeout {
+        options.start_timeout = timeout.max(SHORTEST_START);
+    }
     #[cfg(feature = "fault-injection")]
     if let Some(fault) = &args.fault
         && fault.misdeed == ringattn::fault::Misdeed::Damage

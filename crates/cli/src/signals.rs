@@ -27,6 +27,12 @@ pub(crate) enum Signal {
 }
 
 impl Signal {
+    /// The signal that another process names as the reason of a stop.
+    pub(crate) fn of_reason(reason: Option<&str>) -> Self {
+        let terminates = reason.is_some_and(|reason| reason.starts_with("SIGTERM"));
+        if terminates { Self::Terminate } else { Self::Interrupt }
+    }
+
     /// 128 and the signal's number.
     pub(crate) fn exit_code(self) -> u8 {
         match self {

@@ -89,8 +89,9 @@ pub(crate) struct Mailbox(Mutex<HashMap<Key, Queue>>);
 impl Mailbox {
     /// Hands in a message from `key`'s rank.
     pub(super) fn deliver(&self, key: Key, envelope: Envelope) -> Posted {
-        let begun = Instant::now();
         let mut queues = self.lock();
+        // From here on both sides have posted, if the receive has.
+        let begun = Instant::now();
         let queue = queues.entry(key).or_default();
         let Some(landing) = queue.receives.pop_front() else {
             queue.messages.push_back(envelope);
@@ -105,9 +106,9 @@ impl Mailbox {
 
     /// Posts a receive of the next message from `key`'s rank.
     pub(super) fn post(&self, key: Key) -> (Arc<Landing>, Posted) {
-        let begun = Instant::now();
         let landing = Arc::new(Landing::default());
         let mut queues = self.lock();
+        let begun = Instant::now();
         let queue = queues.entry(key).or_default();
         let Some(envelope) = queue.messages.pop_front() else {
             queue.receives.push_back(Arc::clone(&landing));

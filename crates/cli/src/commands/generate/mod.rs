@@ -39,7 +39,11 @@ pub(super) fn run(args: &GenerateArgs, session: &Session) -> Result<(), Failure>
     let progress = Progress::show(&options.meter, Some(input.prompt.len() as u64), chatter);
     let printer = Printer::new(Continuation::new(tokenizer.as_ref(), stops), progress, session);
     let generated = ringattn::generate(&model, &input, &options, &printer);
-    let printed = printer.finish();
+    let printed = match &generated {
+        // What failed before it printed anything prints nothing.
+        Err(_) if !printer.has_begun() => Ok(()),
+        _ => printer.finish(),
+    };
     let generated = generated.map_err(|error| session.interrupts.failure(error))?;
     printed?;
     let Some((output, run_report)) = generated else { return Ok(()) };
@@ -92,6 +96,9 @@ impl Begun {
             report: outputs.open_if("--report", args.run.report.as_deref())?,
             trace: outputs.open_if("--trace", args.run.trace.as_deref())?,
         };
+        if let Some(folder) = &args.cache.save_cache {
+            outputs.folder("--save-cache", folder)?;
+        }
         let model = ringattn::open_model(&args.model, options)?;
         session.interrupts.check()?;
         let tokenizer = tokenizer(&model, args)?;
@@ -178,14 +185,21 @@ struct State<'a> {
     text: Option<Continuation<'a>>,
     /// Until the first token.
     progress: Option<Progress>,
+    has_begun: bool,
     /// What went wrong; nothing is printed any more.
     failure: Option<Failure>,
 }
 
 impl<'a> Printer<'a> {
     fn new(text: Continuation<'a>, progress: Progress, session: &'a Session) -> Self {
-        let state = State { text: Some(text), progress: Some(progress), failure: None };
+        let state =
+            State { text: Some(text), progress: Some(progress), has_begun: false, failure: None };
         Self { interrupts: &session.interrupts, state: Mutex::new(state) }
+    }
+
+    /// Whether a token has come.
+    fn has_begun(&self) -> bool {
+        self.lock().has_begun
     }
 
     /// Prints what is left, and the final newline.
@@ -224,6 +238,7 @@ impl Listener for Printer<'_> {
 
     fn token(&self, token: TokenScore) -> Flow {
         let mut state = self.lock();
+        state.has_begun = true;
         if state.progress.take().is_some() {
             // From now on a signal ends the text and not the run.
             self.interrupts.defer();
