@@ -4,7 +4,7 @@ const RING = { device: 146, travel: 850 };
 
 // From so many devices on there is room for numbers only.
 const CROWD = 13;
-const orbitRadius = (ranks) => (ranks < CROWD ? 82 : 116);
+const orbitRadius = (ranks) => (ranks < CROWD ? 78 : 116);
 
 const deviceRadius = (ranks) => Math.min(42, (Math.PI * RING.device * 0.64) / ranks);
 
