@@ -7,9 +7,7 @@
 #![allow(clippy::print_stdout, reason = "an example shows what it found")]
 
 use ringattn::comm::{Communicator, local};
-use ringattn::core::{
-    AttentionShape, DType, Elements, Interval, Mask, Position, QueryIntervals,
-};
+use ringattn::core::{AttentionShape, DType, Elements, Interval, Mask, Position, QueryIntervals};
 use ringattn::engine::cpu::{
     Arrangement, CacheShape, CpuBackend, CpuState, Isa, Kernel, KvCache, OutputRows, SharedRows,
 };

@@ -7,7 +7,7 @@ use crate::report::{Headline, RankRecord, Report};
 use ringattn_comm::Communicator;
 use ringattn_core::{DType, Interval, Mask, Position, QueryIntervals};
 use ringattn_model::{
-    CacheContents, Decoder, DecoderJob, DensePlacement, Finish, Flow, GenerateError, GenerateJob,
+    CacheContents, Decoder, DecoderJob, DensePlacement, Finish, GenerateError, GenerateJob,
     Listener, Model, RankGeneration, Sampling, StoreError, StoredCache, TokenScore, check_target,
     generate_rank, save_rank,
 };
@@ -152,7 +152,7 @@ pub fn generate(
         check_target(folder)?;
     }
     let world = World::new(model, input, options, stored.as_ref())?;
-    options.meter.start(world.prompt.len() as u64);
+    options.meter.start(world.prompt.len() as u64 * model.config.layers as u64);
     let start = Instant::now();
     let ranks = launch(options, |comm| world.rank(&comm, listener))?;
     report(&world, ranks, start.elapsed())
@@ -248,6 +248,7 @@ impl<'a> World<'a> {
             device: options.device(),
             dense: self.dense,
             non_finite: options.non_finite,
+            layer_done: &|tokens| options.meter.add(tokens),
         };
         let decoder = match self.stored {
             None => Decoder::new(job, self.dtype, comm)?,
@@ -256,7 +257,6 @@ impl<'a> World<'a> {
                 Decoder::with_cache(job, cache, comm)?
             }
         };
-        let listener = Metered { listener, options };
         let job = GenerateJob {
             cached: self.cached(),
             prompt: &self.prompt,
@@ -267,12 +267,12 @@ impl<'a> World<'a> {
             sampling: input.sampling,
             end_tokens: &input.end_tokens,
         };
-        let done = generate_rank(&job, decoder, comm, (options.non_finite, &listener))?;
+        let (done, cache) = generate_rank(&job, decoder, comm, (options.non_finite, listener))?;
         if let Some(folder) = &input.save_cache {
             let text = self.text(&done, comm);
-            let (tokens, pending) = text.split_at(done.cache.layout().len() as usize);
+            let (tokens, pending) = text.split_at(done.layout.len() as usize);
             let contents = CacheContents { tokens, pending };
-            save_rank(folder, self.model, (&done.cache, contents), comm)?;
+            save_rank(folder, self.model, (&cache, contents), comm)?;
         }
         Ok(done)
     }
@@ -283,26 +283,9 @@ impl<'a> World<'a> {
         let mut text = [self.cached(), &self.prompt].concat();
         text.extend(generated);
         if comm.rank().0 != 0 {
-            text.resize(done.cache.layout().len() as usize, 0);
+            text.resize(done.layout.len() as usize, 0);
         }
         text
-    }
-}
-
-/// Steps the meter by the tokens of the prompt.
-struct Metered<'a> {
-    listener: &'a dyn Listener,
-    options: &'a RunOptions,
-}
-
-impl Listener for Metered<'_> {
-    fn prefilled(&self, tokens: u64) {
-        self.options.meter.add(tokens);
-        self.listener.prefilled(tokens);
-    }
-
-    fn token(&self, token: TokenScore) -> Flow {
-        self.listener.token(token)
     }
 }
 
@@ -340,7 +323,7 @@ fn report(
 /// The plan of the last step, for the report's headline.
 fn last_plan(world: &World<'_>, ranks: &[RankGeneration]) -> Result<Plan, Error> {
     let layout = match ranks.first() {
-        Some(rank) => rank.cache.layout().clone(),
+        Some(rank) => rank.layout.clone(),
         None => world.layout.clone(),
     };
     let keys = layout.len();
@@ -374,7 +357,7 @@ fn result(world: &World<'_>, ranks: &[RankGeneration]) -> GenerateResult {
         time_to_first_token_s: first.and_then(|r| Some(r.first_token_time?.as_secs_f64())),
         decode_s,
         decode_tokens_per_s: (after_first > 0).then(|| after_first as f64 / decode_s),
-        cache_bytes_per_rank: ranks.iter().map(|rank| rank.cache.resident_bytes()).collect(),
+        cache_bytes_per_rank: ranks.iter().map(|rank| rank.cache_bytes).collect(),
         decode: decode_report(world, ranks),
         beyond_trained_context: trained.is_some_and(|trained| all as u64 > trained),
     }

@@ -6,13 +6,14 @@
 use ringattn::core::DType;
 use ringattn::model::{Finish, Flow, Listener, Model, Sampling, TokenScore};
 use ringattn::plan::LayoutKind;
-use ringattn::{GenerateInput, GenerateOutput, GenerateResult, Report, RunOptions, generate, score};
+use ringattn::{
+    GenerateInput, GenerateOutput, GenerateResult, Report, RunOptions, generate, score,
+};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const MODELS: [&str; 3] = ["tiny-llama3", "tiny-mistral", "tiny-qwen3"];
-const LAYOUTS: [LayoutKind; 3] =
-    [LayoutKind::Contiguous, LayoutKind::Striped, LayoutKind::Zigzag];
+const LAYOUTS: [LayoutKind; 3] = [LayoutKind::Contiguous, LayoutKind::Striped, LayoutKind::Zigzag];
 
 /// Two ways of computing the same log-probability in f32 through three layers.
 const TOLERANCE: f64 = 2e-4;
@@ -30,8 +31,6 @@ fn prompt(len: u32) -> Vec<u32> {
 struct Patience(AtomicUsize);
 
 impl Listener for Patience {
-    fn prefilled(&self, _: u64) {}
-
     fn token(&self, _: TokenScore) -> Flow {
         let left = self.0.fetch_sub(1, Ordering::Relaxed);
         if left == 1 { Flow::Stop } else { Flow::Continue }
@@ -94,7 +93,9 @@ fn pieces_of_any_size_give_the_same_text() {
         let model = model(name);
         let whole = GenerateInput::new(prompt(150), 12);
         let expected = run(&model, &whole, &options(1, LayoutKind::Striped)).0.tokens;
-        for (ranks, layout) in [(1, LayoutKind::Striped), (3, LayoutKind::Zigzag), (4, LayoutKind::Contiguous)] {
+        for (ranks, layout) in
+            [(1, LayoutKind::Striped), (3, LayoutKind::Zigzag), (4, LayoutKind::Contiguous)]
+        {
             for piece in [1, 7, 64, 512] {
                 let input = GenerateInput { prefill_chunk: Some(piece), ..whole.clone() };
                 let tokens = run(&model, &input, &options(ranks, layout)).0.tokens;
@@ -116,8 +117,10 @@ fn a_cache_moves_between_rings() {
         let input = |tokens: &[u32], new| GenerateInput::new(tokens.to_vec(), new);
         let whole = run(&model, &input(&text, 30), &options(1, LayoutKind::Striped)).0;
         let cache = folder.path().join(name);
-        let save = |input: GenerateInput| GenerateInput { save_cache: Some(cache.clone()), ..input };
-        let load = |input: GenerateInput| GenerateInput { load_cache: Some(cache.clone()), ..input };
+        let save =
+            |input: GenerateInput| GenerateInput { save_cache: Some(cache.clone()), ..input };
+        let load =
+            |input: GenerateInput| GenerateInput { load_cache: Some(cache.clone()), ..input };
 
         run(&model, &save(input(&text[..100], 0)), &options(3, LayoutKind::Zigzag));
         let second = load(save(input(&text[100..], 10)));
@@ -133,7 +136,8 @@ fn a_cache_moves_between_rings() {
         assert_eq!(files, 5 + 1);
         // Several questions over one document.
         for question in [&text[..5], &text[..5]] {
-            let (output, _) = run(&model, &load(input(question, 3)), &options(1, LayoutKind::Striped));
+            let (output, _) =
+                run(&model, &load(input(question, 3)), &options(1, LayoutKind::Striped));
             assert_eq!(output.tokens.len(), 3);
         }
     }
@@ -144,7 +148,8 @@ fn narrow_caches_stay_close() {
     let model = model("tiny-llama3");
     let prompt = prompt(90);
     let plain = GenerateInput::new(prompt.clone(), 1);
-    let first = |input: &GenerateInput| run(&model, input, &options(3, LayoutKind::Striped)).0.tokens[0];
+    let first =
+        |input: &GenerateInput| run(&model, input, &options(3, LayoutKind::Striped)).0.tokens[0];
     let expected = first(&plain);
     // Keys and values rounded to 8 and 11 bits; the bounds are a few times what is observed.
     for (dtype, bound) in [(DType::Bf16, 0.1), (DType::F16, 0.02)] {
@@ -251,10 +256,8 @@ fn spoilt(cache: &Path, model: &Model, name: &str, spoil: impl Fn(&mut Vec<u8>))
     let mut bytes = sound.clone();
     spoil(&mut bytes);
     std::fs::write(&path, bytes).unwrap();
-    let input = GenerateInput {
-        load_cache: Some(cache.to_owned()),
-        ..GenerateInput::new(vec![1], 1)
-    };
+    let input =
+        GenerateInput { load_cache: Some(cache.to_owned()), ..GenerateInput::new(vec![1], 1) };
     let listener = Patience(AtomicUsize::new(9));
     let error = generate(model, &input, &RunOptions::new(2), &listener).unwrap_err();
     std::fs::write(&path, sound).unwrap();
@@ -266,10 +269,14 @@ fn spoilt_caches_are_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("cache");
     let (model, other) = (model("tiny-llama3"), model("tiny-qwen3"));
-    let input = GenerateInput { save_cache: Some(cache.clone()), ..GenerateInput::new(prompt(9), 0) };
+    let input =
+        GenerateInput { save_cache: Some(cache.clone()), ..GenerateInput::new(prompt(9), 0) };
     run(&model, &input, &options(2, LayoutKind::Striped));
-    let names = || std::fs::read_dir(&cache).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
-    let shard = |rank: u32| names().find(|name| name.starts_with(&format!("shard-{rank}-"))).unwrap();
+    let names = || {
+        std::fs::read_dir(&cache).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap())
+    };
+    let shard =
+        |rank: u32| names().find(|name| name.starts_with(&format!("shard-{rank}-"))).unwrap();
     let (first, second) = (shard(0), shard(1));
 
     let flipped = spoilt(&cache, &model, &first, |bytes| *bytes.last_mut().unwrap() ^= 1);

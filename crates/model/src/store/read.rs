@@ -111,18 +111,20 @@ impl StoredCache {
                 cache.restore(layer, tensor, &bytes)?;
             }
         }
-        if let Some(first) = self.first_kept() {
+        if let Some(first) = self.forgotten_before() {
             cache.forget_before(first)?;
         }
         Ok(cache)
     }
 
-    /// The first position that every rank has kept what is behind it; `None` when all was kept.
-    fn first_kept(&self) -> Option<Position> {
-        let first = |(shard, rank): (&Shard, Rank)| {
-            (shard.kept_from > 0).then(|| self.layout.position(rank, Slot(shard.kept_from)))?
+    /// The position behind the last one that was forgotten; `None` when all was kept. No query behind the
+    /// stored tokens sees anything before it, or it would not have been forgotten.
+    fn forgotten_before(&self) -> Option<Position> {
+        let behind_last = |(shard, rank): (&Shard, Rank)| {
+            let last = self.layout.position(rank, Slot(shard.kept_from.checked_sub(1)?))?;
+            Some(Position(last.0 + 1))
         };
-        self.manifest.shards.iter().zip(self.layout.ranks()).filter_map(first).min()
+        self.manifest.shards.iter().zip(self.layout.ranks()).filter_map(behind_last).max()
     }
 
     /// Every rank's bytes of a tensor.
