@@ -1,23 +1,23 @@
 //! Dense layers, `y = x W^T`, on the attention kernel's own micro-kernel.
 //!
-//! `W` is packed once, into panels `[in][panel rows]` of its own element type; a panel is widened
-//! piece by piece while it is used. The inner dimension is cut into equal pieces whose sums are added
+//! `W` is packed once, into panels `[in][panel rows]` of its own element type, or of codes and factors
+//! where it is quantised; a panel is widened piece by piece while it is used. The inner dimension is cut into equal pieces whose sums are added
 //! in order, so an element of `y` depends on its row of `x` and its row of `W` alone: neither the
 //! number of rows in a call nor the panels chosen change a bit. Calls run on the caller's thread.
 
 use crate::Isa;
 use crate::isa::{Micro, MicroShape, ROWS_OF_32, Shaped, VECTORS};
 use crate::pack::{transpose, widen};
+use crate::quantised::QuantisedPanels;
 use crate::staged::{DEPTH, LINE, pieces};
 use crate::tile::{Start, multiply};
 use crate::workspace::MAX_LANES;
 use pulp::Simd;
-use ringattn_core::{
-    DType, Elements, ElementsView, OutOfMemory, PlainElement, bf16, f16, try_filled,
-};
+use ringattn_core::{DType, Elements, OutOfMemory, PlainElement, bf16, f16, try_filled};
 use std::ops::Range;
 use thiserror::Error;
 
+pub use crate::quantised::QuantisedRow;
 pub use crate::staged::StagedRows;
 
 /// Rows of W in the widest panel.
@@ -35,8 +35,14 @@ pub struct PackedMatrix {
     micro: MicroShape,
     rows: usize,
     cols: usize,
-    /// Panels of `cols * panel` elements; rows behind the last are 0.
-    data: Elements,
+    data: Panels,
+}
+
+/// Panels of `cols * panel` elements; rows behind the last are 0.
+#[derive(Clone, Debug)]
+enum Panels {
+    Plain(Elements),
+    Quantised(QuantisedPanels),
 }
 
 /// Columns `[first, first + n)` of a row-major matrix of `width` columns, to be written.
@@ -109,7 +115,23 @@ impl PackedMatrix {
             DType::Bf16 => Elements::Bf16(panels::<bf16>((rows, cols), micro, read)?),
             DType::F16 => Elements::F16(panels::<f16>((rows, cols), micro, read)?),
         };
-        Ok(Self { isa, micro, rows, cols, data })
+        Ok(Self { isa, micro, rows, cols, data: Panels::Plain(data) })
+    }
+
+    /// Packs a quantised matrix of `rows * cols` codes, `block` columns of a row sharing a scale and an
+    /// offset; `read` fills in row `i`.
+    ///
+    /// # Errors
+    /// When this processor lacks `isa` or memory is lacking.
+    pub fn pack_quantised(
+        isa: Isa,
+        (rows, cols): (usize, usize),
+        block: usize,
+        read: impl FnMut(usize, QuantisedRow<'_>),
+    ) -> Result<Self, DenseError> {
+        let micro = MicroShape::of(isa).ok_or(DenseError::Isa { isa })?;
+        let panels = QuantisedPanels::pack((rows, cols), (block, micro.panel()), read)?;
+        Ok(Self { isa, micro, rows, cols, data: Panels::Quantised(panels) })
     }
 
     /// Out features.
@@ -127,14 +149,12 @@ impl PackedMatrix {
         self.isa
     }
 
-    /// The type in which the values are stored.
-    pub fn dtype(&self) -> DType {
-        self.data.view().dtype()
-    }
-
     /// Bytes of the packed values.
     pub fn byte_len(&self) -> u64 {
-        self.data.bytes().len() as u64
+        match &self.data {
+            Panels::Plain(data) => data.bytes().len() as u64,
+            Panels::Quantised(panels) => panels.byte_len(),
+        }
     }
 
     /// Writes row `row` to `out`, `cols` floats.
@@ -146,8 +166,13 @@ impl PackedMatrix {
         size("row length", self.cols, out.len())?;
         let panel = self.micro.panel();
         let first = row / panel * panel * self.cols + row % panel;
-        for (column, value) in out.iter_mut().enumerate() {
-            *value = self.data.view().get(first + column * panel);
+        match &self.data {
+            Panels::Quantised(panels) => panels.row(row, out),
+            Panels::Plain(data) => {
+                for (column, value) in out.iter_mut().enumerate() {
+                    *value = data.view().get(first + column * panel);
+                }
+            }
         }
         Ok(())
     }
@@ -239,12 +264,15 @@ impl Product<'_> {
         let panel = NV * S::F32_LANES;
         let at = first * self.matrix.cols + inner.start * panel;
         let len = inner.len() * panel;
-        let weights = match self.matrix.data.view() {
-            ElementsView::F32(data) => &data[at..at + len],
-            halves => {
+        let weights = match &self.matrix.data {
+            Panels::Plain(Elements::F32(data)) => &data[at..at + len],
+            other => {
                 self.widened.resize(DEPTH * MAX_PANEL, 0.0);
                 let widened = &mut self.widened[..len];
-                widen(halves, at, widened);
+                match other {
+                    Panels::Plain(halves) => widen(halves.view(), at, widened),
+                    Panels::Quantised(panels) => panels.widen(first, inner, panel, widened),
+                }
                 &*widened
             }
         };
@@ -368,6 +396,49 @@ mod tests {
                     packed.row(out - 1, &mut row).unwrap();
                     assert!((0..cols).all(|k| row[k] == w.view().get((out - 1) * cols + k)));
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn quantised_weights_are_their_widened_selves_to_the_last_bit() {
+        for isa in Isa::available() {
+            for (n, out, cols, block) in [(1, 100, 320_usize, 32), (3, 33, 40, 16), (29, 64, 7, 32)] {
+                let blocks = cols.div_ceil(block);
+                let code = |row: usize, k: usize| ((row * 31 + k * 7) % 255) as u8 as i8;
+                let scale = |row: usize, b: usize| number(row + 3 * b) * 0.01;
+                let offset = |row: usize, b: usize| number(5 * row + b);
+                let packed = PackedMatrix::pack_quantised(isa, (out, cols), block, |row, to| {
+                    (0..cols).for_each(|k| to.codes[k] = code(row, k));
+                    (0..blocks).for_each(|b| to.scales[b] = scale(row, b));
+                    (0..blocks).for_each(|b| to.offsets[b] = offset(row, b));
+                });
+                let packed = packed.unwrap();
+                let value = |row: usize, k: usize| {
+                    f32::from(code(row, k)) * scale(row, k / block) + offset(row, k / block)
+                };
+                let read = |row: usize, to: &mut [f32]| {
+                    to.iter_mut().enumerate().for_each(|(k, to)| *to = value(row, k));
+                };
+                let plain = PackedMatrix::pack(isa, (out, cols), DType::F32, read).unwrap();
+                let x: Vec<f32> = (0..n * cols).map(|i| number(i + 9)).collect();
+                let product = |matrix: &PackedMatrix| {
+                    let (mut y, mut staged) = (vec![0.25; n * out], StagedRows::default());
+                    let target = Columns { data: &mut y, width: out, first: 0 };
+                    let x = staged.stage(&x, cols).unwrap();
+                    let workspace = &mut Workspace::default();
+                    matrix.multiply(0..out, x, (target, Write::Add), workspace).unwrap();
+                    y
+                };
+                assert_eq!(product(&packed), product(&plain), "{isa} {out} x {cols}");
+                let (mut row, mut widened) = (vec![0.0; cols], vec![0.0; cols]);
+                for index in [0, out / 2, out - 1] {
+                    packed.row(index, &mut row).unwrap();
+                    plain.row(index, &mut widened).unwrap();
+                    assert_eq!(row, widened);
+                }
+                // Rows are padded to whole panels.
+                assert!(packed.byte_len() >= (out * (cols + 8 * blocks)) as u64);
             }
         }
     }

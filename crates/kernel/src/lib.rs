@@ -23,6 +23,7 @@ mod pack;
 pub mod pointwise;
 mod prefetch;
 mod problem;
+mod quantised;
 mod rows;
 mod softmax;
 mod staged;

@@ -24,6 +24,24 @@ pub(crate) struct Matrix {
 enum Storage {
     Owned(Arc<Elements>),
     Mapped { file: Arc<MappedFile>, start: usize, dtype: DType },
+    Quantised(Arc<QuantisedRows>),
+}
+
+/// Rows of codes with a scale and an offset for each [`QuantisedRows::BLOCK`] columns of a row:
+/// `w = code * scale + offset`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct QuantisedRows {
+    /// `[rows, cols]`.
+    pub(crate) codes: Vec<i8>,
+    /// `[rows, cols / BLOCK]`.
+    pub(crate) scales: Vec<f32>,
+    /// `[rows, cols / BLOCK]`.
+    pub(crate) offsets: Vec<f32>,
+}
+
+impl QuantisedRows {
+    /// Columns that share a scale and an offset.
+    pub(crate) const BLOCK: usize = 32;
 }
 
 impl Matrix {
@@ -31,6 +49,15 @@ impl Matrix {
     pub(crate) fn owned(rows: usize, cols: usize, elements: Elements) -> Option<Self> {
         let fits = rows.checked_mul(cols) == Some(elements.view().len());
         fits.then(|| Self { rows, cols, storage: Storage::Owned(Arc::new(elements)) })
+    }
+
+    /// A quantised matrix; `None` unless the rows are whole blocks and there are as many of all.
+    pub(crate) fn quantised([rows, cols]: [usize; 2], values: QuantisedRows) -> Option<Self> {
+        let blocks = rows.checked_mul(cols / QuantisedRows::BLOCK)?;
+        let fits = cols.is_multiple_of(QuantisedRows::BLOCK)
+            && rows.checked_mul(cols) == Some(values.codes.len())
+            && [values.scales.len(), values.offsets.len()] == [blocks; 2];
+        fits.then(|| Self { rows, cols, storage: Storage::Quantised(Arc::new(values)) })
     }
 
     /// A matrix whose data starts at byte `start` of `file`; `None` unless it lies within.
@@ -46,55 +73,41 @@ impl Matrix {
         inside.then_some(Self { rows, cols, storage })
     }
 
-    /// The type in which the values are stored.
-    pub(crate) fn dtype(&self) -> DType {
-        match &self.storage {
-            Storage::Owned(elements) => elements.view().dtype(),
-            Storage::Mapped { dtype, .. } => *dtype,
-        }
-    }
-
-    /// The matrix packed for `isa`, in the same element type.
+    /// The matrix packed for `isa`, in the same element type, or quantised likewise.
     pub(crate) fn pack(&self, isa: Isa) -> Result<PackedMatrix, DenseError> {
-        let mut scratch = Vec::new();
-        PackedMatrix::pack(isa, (self.rows, self.cols), self.dtype(), |row, to| {
-            to.copy_from_slice(self.row_f32(row, &mut scratch));
+        let size = (self.rows, self.cols);
+        let (bytes, dtype) = match self.plain() {
+            Ok(plain) => plain,
+            Err(values) => {
+                let blocks = self.cols / QuantisedRows::BLOCK;
+                return PackedMatrix::pack_quantised(isa, size, QuantisedRows::BLOCK, |row, to| {
+                    let part = row * blocks..(row + 1) * blocks;
+                    to.codes.copy_from_slice(&values.codes[row * self.cols..(row + 1) * self.cols]);
+                    to.scales.copy_from_slice(&values.scales[part.clone()]);
+                    to.offsets.copy_from_slice(&values.offsets[part]);
+                });
+            }
+        };
+        let row_bytes = self.cols * dtype.size() as usize;
+        PackedMatrix::pack(isa, size, dtype, |row, to| {
+            widen(&bytes[row * row_bytes..(row + 1) * row_bytes], dtype, to);
         })
     }
 
-    /// Row `index` in f32; empty behind the last.
-    ///
-    /// Borrowed in place when it is stored as aligned f32, otherwise widened (exactly) into `scratch`,
-    /// whose former content is lost.
-    fn row_f32<'a>(&'a self, index: usize, scratch: &'a mut Vec<f32>) -> &'a [f32] {
-        let end = (index + 1).min(self.rows);
-        let start = index.min(end);
-        let row = self.cols * self.dtype().size() as usize;
-        let bytes = &self.bytes()[start * row..end * row];
-        if self.dtype() == DType::F32
-            && cfg!(target_endian = "little")
-            && let Ok(values) = bytemuck::try_cast_slice(bytes)
-        {
-            return values;
-        }
-        scratch.clear();
-        scratch.resize((end - start) * self.cols, 0.0);
-        widen(bytes, self.dtype(), scratch);
-        scratch
-    }
-
     /// Whether both hold the same values in the same type.
-    pub(crate) fn same_bytes(&self, other: &Self) -> bool {
-        self.dtype() == other.dtype() && self.bytes() == other.bytes()
+    pub(crate) fn same_values(&self, other: &Self) -> bool {
+        self.plain() == other.plain()
     }
 
-    fn bytes(&self) -> &[u8] {
+    /// The bytes and their type, or what is quantised.
+    fn plain(&self) -> Result<(&[u8], DType), &QuantisedRows> {
         match &self.storage {
-            Storage::Owned(elements) => elements.bytes(),
+            Storage::Owned(elements) => Ok((elements.bytes(), elements.view().dtype())),
             Storage::Mapped { file, start, dtype } => {
                 let size = self.rows * self.cols * dtype.size() as usize;
-                &file.bytes()[*start..*start + size]
+                Ok((&file.bytes()[*start..*start + size], *dtype))
             }
+            Storage::Quantised(values) => Err(values),
         }
     }
 }
@@ -213,21 +226,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_borrowed_or_widened_exactly() {
+    fn rows_are_widened_exactly() {
         let values: Vec<f32> = (0..2100).map(|i| (i as f32 - 900.0) * 0.25).collect();
+        let mut row = vec![0.0; 700];
         for dtype in [DType::F32, DType::Bf16, DType::F16] {
             let elements = Elements::from_f32(values.clone(), dtype);
             let expected: Vec<f32> = (0..2100).map(|i| elements.view().get(i)).collect();
-            let matrix = Matrix::owned(3, 700, elements).unwrap();
-            let mut scratch = vec![7.0; 3];
-            assert_eq!(matrix.row_f32(1, &mut scratch), &expected[700..1400]);
-            assert_eq!(matrix.row_f32(2, &mut scratch), &expected[1400..]);
-            assert!(matrix.row_f32(3, &mut scratch).is_empty());
-            let packed = matrix.pack(Isa::detect()).unwrap();
-            let mut row = vec![0.0; 700];
+            let packed = Matrix::owned(3, 700, elements).unwrap().pack(Isa::detect()).unwrap();
             packed.row(2, &mut row).unwrap();
             assert_eq!(row, expected[1400..]);
         }
         assert!(Matrix::owned(2, 3, Elements::F32(vec![0.0; 5])).is_none());
+    }
+
+    #[test]
+    fn quantised_rows_must_be_whole() {
+        let values = |codes, blocks| QuantisedRows {
+            codes: vec![1; codes],
+            scales: vec![2.0; blocks],
+            offsets: vec![0.5; blocks],
+        };
+        let matrix = Matrix::quantised([3, 64], values(192, 6)).unwrap();
+        let mut row = vec![0.0; 64];
+        matrix.pack(Isa::detect()).unwrap().row(2, &mut row).unwrap();
+        assert_eq!(row, [2.5; 64]);
+        assert!(matrix.same_values(&matrix.clone()));
+        assert!(Matrix::quantised([3, 64], values(192, 5)).is_none());
+        assert!(Matrix::quantised([3, 65], values(195, 6)).is_none());
     }
 }

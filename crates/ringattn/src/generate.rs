@@ -13,7 +13,7 @@ use ringattn_comm::Communicator;
 use ringattn_core::{DType, Interval, Mask, Position, QueryIntervals};
 use ringattn_engine::Recorder;
 use ringattn_model::{
-    CacheContents, Decoder, DecoderJob, DensePlacement, Finish, Flow, GenerateError, GenerateJob,
+    CacheContents, Decoder, DecoderJob, DensePlacement, Finish, GenerateError, GenerateJob,
     Listener, Model, RankGeneration, Sampling, StoreError, StoredCache, TokenScore, check_target,
     generate_rank, save_rank,
 };
@@ -165,7 +165,7 @@ pub fn generate(
         .engine
         .together(&options.stop, || World::new(model, input, options, stored.as_ref()))?;
     agree(options, || world.terms())?;
-    options.meter.start(world.prompt.len() as u64);
+    options.meter.start(world.prompt.len() as u64 * model.config.layers as u64);
     let start = Instant::now();
     let shards = launch(options, &Generating { world: &world, listener, epoch: start })?;
     let wall = start.elapsed();
@@ -298,6 +298,7 @@ impl<'a> World<'a> {
             non_finite: options.non_finite,
             overlap: options.overlap,
             recorder,
+            layer_done: &|tokens| options.meter.add(tokens),
         };
         let decoder = match self.stored {
             None => Decoder::new(job, self.dtype, comm)?,
@@ -306,7 +307,6 @@ impl<'a> World<'a> {
                 Decoder::with_cache(job, cache, comm)?
             }
         };
-        let listener = Metered { listener, options };
         let job = GenerateJob {
             cached: self.cached(),
             prompt: &self.prompt,
@@ -317,12 +317,12 @@ impl<'a> World<'a> {
             sampling: input.sampling,
             end_tokens: &input.end_tokens,
         };
-        let done = generate_rank(&job, decoder, comm, (options.non_finite, &listener))?;
+        let (done, cache) = generate_rank(&job, decoder, comm, (options.non_finite, listener))?;
         if let Some(folder) = &input.save_cache {
             let text = self.text(&done, comm);
-            let (tokens, pending) = text.split_at(done.cache.layout().len() as usize);
+            let (tokens, pending) = text.split_at(done.layout.len() as usize);
             let contents = CacheContents { tokens, pending };
-            save_rank(folder, self.model, (&done.cache, contents), comm)?;
+            save_rank(folder, self.model, (&cache, contents), comm)?;
         }
         Ok(done)
     }
@@ -333,7 +333,7 @@ impl<'a> World<'a> {
         let mut text = [self.cached(), &self.prompt].concat();
         text.extend(generated);
         if comm.rank().0 != 0 {
-            text.resize(done.cache.layout().len() as usize, 0);
+            text.resize(done.layout.len() as usize, 0);
         }
         text
     }
@@ -358,23 +358,6 @@ impl Task for Generating<'_> {
         let mut record = RankRecord::new(comm, counts, done.dense);
         record.spans = recording.into_spans();
         Ok(GeneratedShard::new(done, record))
-    }
-}
-
-/// Steps the meter by the tokens of the prompt.
-struct Metered<'a> {
-    listener: &'a dyn Listener,
-    options: &'a RunOptions,
-}
-
-impl Listener for Metered<'_> {
-    fn prefilled(&self, tokens: u64) {
-        self.options.meter.add(tokens);
-        self.listener.prefilled(tokens);
-    }
-
-    fn token(&self, token: TokenScore) -> Flow {
-        self.listener.token(token)
     }
 }
 

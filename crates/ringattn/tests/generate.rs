@@ -31,8 +31,6 @@ fn prompt(len: u32) -> Vec<u32> {
 struct Patience(AtomicUsize);
 
 impl Listener for Patience {
-    fn prefilled(&self, _: u64) {}
-
     fn token(&self, _: TokenScore) -> Flow {
         let left = self.0.fetch_sub(1, Ordering::Relaxed);
         if left == 1 { Flow::Stop } else { Flow::Continue }

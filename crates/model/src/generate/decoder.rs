@@ -36,7 +36,7 @@ pub enum DensePlacement {
 }
 
 /// What every rank is told.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct DecoderJob<'a> {
     /// The model, shared by all ranks of the process.
     pub model: &'a Model,
@@ -50,6 +50,8 @@ pub struct DecoderJob<'a> {
     pub overlap: Overlap,
     /// Records the rank's attentions.
     pub recorder: Option<&'a Recorder>,
+    /// Is told after each layer how many new tokens have their keys on this rank.
+    pub layer_done: &'a (dyn Fn(u64) + Sync),
 }
 
 /// Where the keys and values of new tokens go.
@@ -334,6 +336,7 @@ impl<'a, C: Communicator> Decoder<'a, C> {
                 let pass = LayerPass { config, rotary: &rotary, workers, isa, progress: &watch };
                 pass.feed_forward(weights, &attended, &mut hidden)?;
             }
+            (self.job.layer_done)(batch.owned.len() as u64);
         }
         Ok(hidden)
     }

@@ -22,7 +22,7 @@ use ringattn_comm::Communicator;
 use ringattn_core::Position;
 use ringattn_engine::NonFinite;
 use ringattn_engine::cpu::KvCache;
-use ringattn_plan::LayoutKind;
+use ringattn_plan::{Layout, LayoutKind};
 use sample::{Sampler, logprob};
 use std::time::{Duration, Instant};
 
@@ -58,8 +58,6 @@ pub enum Flow {
 
 /// Hears of the run on rank 0.
 pub trait Listener: Sync {
-    /// Tokens of the prompt are in the cache.
-    fn prefilled(&self, tokens: u64);
     /// A token was chosen.
     fn token(&self, token: TokenScore) -> Flow;
 }
@@ -78,8 +76,10 @@ pub enum Finish {
 /// What one rank did.
 #[derive(Debug)]
 pub struct RankGeneration {
-    /// The rank's shard, prompt and generated tokens but the last.
-    pub cache: KvCache,
+    /// Which rank holds which token of the cache in the end.
+    pub layout: Layout,
+    /// Bytes of the rank's shard of the cache in the end.
+    pub cache_bytes: u64,
     /// Counts of the prompt's attention.
     pub prefill: Counted,
     /// Counts of the generated tokens'.
@@ -100,7 +100,7 @@ pub struct RankGeneration {
     pub finish: Finish,
 }
 
-/// Puts the prompt into the cache and generates.
+/// Puts the prompt into the cache and generates; the cache then holds all tokens but the last generated.
 ///
 /// # Errors
 /// As for [`Decoder::extend`], and when logits are not finite.
@@ -109,10 +109,10 @@ pub fn generate_rank<C: Communicator>(
     mut decoder: Decoder<'_, C>,
     comm: &C,
     (non_finite, listener): (NonFinite, &dyn Listener),
-) -> Result<RankGeneration, GenerateError> {
+) -> Result<(RankGeneration, KvCache), GenerateError> {
     let start = Instant::now();
     decoder.reserve((job.prompt.len() + job.new_tokens) as u64)?;
-    let mut logits = prefill(job, &mut decoder, listener)?;
+    let mut logits = prefill(job, &mut decoder)?;
     let (prefill_time, prefill) = (start.elapsed(), decoder.take_counted());
     let mut chooser = Chooser::new(job, (non_finite, listener));
     let (mut steps, mut first_token_time) = (0, None);
@@ -131,25 +131,28 @@ pub fn generate_rank<C: Communicator>(
     }
     let decode_time = start.elapsed().saturating_sub(first_token_time.unwrap_or_default());
     let decode = decoder.take_counted();
-    Ok(RankGeneration {
+    let dense = decoder.dense_time();
+    let cache = decoder.into_cache();
+    let done = RankGeneration {
+        layout: cache.layout().clone(),
+        cache_bytes: cache.resident_bytes(),
         prefill,
         decode,
         decode_steps: steps,
-        dense: decoder.dense_time(),
+        dense,
         prefill_time,
         first_token_time,
         decode_time,
         generated: chooser.generated,
         finish: chooser.finish,
-        cache: decoder.into_cache(),
-    })
+    };
+    Ok((done, cache))
 }
 
 /// Puts the prompt into the cache, piece by piece; the logits after it, on rank 0.
 fn prefill<C: Communicator>(
     job: &GenerateJob<'_>,
     decoder: &mut Decoder<'_, C>,
-    listener: &dyn Listener,
 ) -> Result<Option<Vec<f32>>, GenerateError> {
     let piece = job.prefill_chunk.unwrap_or(job.prompt.len()).max(1);
     let pieces = job.prompt.len().div_ceil(piece);
@@ -159,7 +162,6 @@ fn prefill<C: Communicator>(
         let last = index + 1 == pieces && job.new_tokens > 0;
         let wanted = if last { Wanted::Last } else { Wanted::Nothing };
         logits = decoder.extend(tokens, Placement::Prompt(kind, block), wanted)?;
-        listener.prefilled(tokens.len() as u64);
     }
     Ok(logits)
 }

@@ -1,11 +1,13 @@
 //! Weights of a GGUF file.
 //!
-//! Plain tensors stay in the mapped file, quantised ones are widened to f32. Files of the llama
+//! Plain tensors stay in the mapped file; quantised ones become codes of 8 bits (module `blocks`) or are
+//! widened to f32. Files of the llama
 //! architecture hold the rows of Wq and Wk (and their biases) so that the two elements of a rotary
 //! pair are neighbours: row `2i + j` of a head there is row `j * d/2 + i` here. Qwen files hold them
 //! as they are. `rope_freqs.weight` divides the inverse frequencies. The header is read in the module
 //! below; the block formats are candle's.
 
+mod blocks;
 mod header;
 
 pub(crate) use header::Header;
@@ -162,6 +164,20 @@ impl Tensors for GgufTensors {
     fn matrix(&mut self, slot: Slot, [rows, cols]: [usize; 2]) -> Result<Matrix, ModelError> {
         let info = self.take(&name(slot), &[rows, cols])?;
         let heads = self.heads(slot);
+        let source = |row| heads.map_or(row, |shape| neighbour(row, shape.head_dim()));
+        let bytes = &self.file.bytes()[info.bytes.clone()];
+        if let Storage::Quantised(dtype) = info.storage
+            && let Some(values) = blocks::codes(dtype, bytes, [rows, cols], source)
+        {
+            let matrix = values.map(|values| Matrix::quantised([rows, cols], values));
+            let bytes = (rows as u64).saturating_mul(cols as u64);
+            let what = format!("tensor `{}`", shorten(&info.name));
+            let matrix = matrix.map_err(|_| ModelError::Memory { what, bytes })?;
+            return matrix.ok_or_else(|| ModelError::MissingTensor {
+                file: self.file.name.clone(),
+                tensor: info.name.clone(),
+            });
+        }
         let matrix = match (info.storage, heads) {
             (Storage::Plain(dtype), None) => {
                 Matrix::mapped([rows, cols], dtype, &self.file, info.bytes.start)
@@ -237,6 +253,12 @@ fn zeros(len: usize, what: &str) -> Result<Vec<f32>, ModelError> {
         what: format!("tensor `{}`", shorten(what)),
         bytes,
     })
+}
+
+/// The row of the file, neighbours in pairs, that is row `row` here: of a head's `j * d/2 + i`, `2i + j`.
+fn neighbour(row: usize, head_dim: usize) -> usize {
+    let (head, within) = (row / head_dim, row % head_dim);
+    head * head_dim + within % (head_dim / 2) * 2 + within / (head_dim / 2)
 }
 
 /// Rows of `cols` values: row `2i + j` of each head becomes row `j * d/2 + i`.

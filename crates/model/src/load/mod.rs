@@ -39,7 +39,8 @@ impl Model {
     /// Opens a GGUF file, or a Hugging Face folder with `config.json` and safetensors.
     ///
     /// The files are mapped while they are read and must not be changed meanwhile. Tensors are packed
-    /// for this machine's instruction set in the element type of the file; quantised ones become f32.
+    /// for this machine's instruction set in the element type of the file; of quantised ones, Q4_0, Q4_1 and
+    /// Q8_0 keep codes of 8 bits, others become f32.
     ///
     /// # Errors
     /// For anything unsound or unsupported, before any allocation larger than the file warrants.
@@ -232,7 +233,7 @@ pub(crate) fn assemble<T: Tensors>(
         // Tied, and yet stored: a copy of the same values is harmless. Of another matrix nobody
         // could say which one is meant (versions of transformers differ).
         let copy = tensors.matrix(Slot::Head, vocabulary)?;
-        if !copy.same_bytes(&embedding) {
+        if !copy.same_values(&embedding) {
             let (file, tensor) = tensors.label(Slot::Head);
             return Err(ModelError::Malformed {
                 file,

@@ -111,20 +111,20 @@ impl StoredCache {
                 cache.restore(layer, tensor, &bytes)?;
             }
         }
-        if let Some(first) = self.first_kept() {
+        if let Some(first) = self.forgotten_before() {
             cache.forget_before(first)?;
         }
         Ok(cache)
     }
 
-    /// The first position behind all that any rank has forgotten; `None` when all was kept. A rank forgets
-    /// only what no later query sees, so what lies before is seen by none.
-    fn first_kept(&self) -> Option<Position> {
-        let behind = |(shard, rank): (&Shard, Rank)| {
-            let last = Slot(shard.kept_from.checked_sub(1)?);
-            Some(Position(self.layout.position(rank, last)?.0 + 1))
+    /// The position behind the last one that was forgotten; `None` when all was kept. No query behind the
+    /// stored tokens sees anything before it, or it would not have been forgotten.
+    fn forgotten_before(&self) -> Option<Position> {
+        let behind_last = |(shard, rank): (&Shard, Rank)| {
+            let last = self.layout.position(rank, Slot(shard.kept_from.checked_sub(1)?))?;
+            Some(Position(last.0 + 1))
         };
-        self.manifest.shards.iter().zip(self.layout.ranks()).filter_map(behind).max()
+        self.manifest.shards.iter().zip(self.layout.ranks()).filter_map(behind_last).max()
     }
 
     /// Every rank's bytes of a tensor.

@@ -30,7 +30,7 @@ pub(super) struct Story {
 }
 
 impl GeneratedShard {
-    /// What `rank` has done, whose record has its times and no counts yet; its cache goes.
+    /// What `rank` has done, whose record has its times and no counts yet.
     pub(super) fn new(rank: RankGeneration, record: RankRecord) -> Self {
         let all = match rank.decode_steps {
             0 => rank.prefill,
@@ -38,7 +38,7 @@ impl GeneratedShard {
         };
         let decode = RankRecord { measured: rank.decode.measured, ..RankRecord::default() };
         let story = Story {
-            layout: rank.cache.layout().clone(),
+            layout: rank.layout,
             prefill_time: rank.prefill_time,
             first_token_time: rank.first_token_time,
             decode_time: rank.decode_time,
@@ -49,7 +49,7 @@ impl GeneratedShard {
         Self {
             record: RankRecord { measured: all.measured, expected: all.expected, ..record },
             decode,
-            cache_bytes: rank.cache.resident_bytes(),
+            cache_bytes: rank.cache_bytes,
             story: Some(story),
         }
     }

@@ -234,8 +234,6 @@ impl State<'_> {
 }
 
 impl Listener for Printer<'_> {
-    fn prefilled(&self, _: u64) {}
-
     fn token(&self, token: TokenScore) -> Flow {
         let mut state = self.lock();
         state.has_begun = true;
