@@ -59,6 +59,7 @@ fn documents(table: &mut Table<'_>) {
         ("--tokens ids.json --memory-limit 1000", 8, "the memory limit is 1000"),
         ("--tokens ids.json --ranks 0", 2, "1 to 1024"),
         ("--tokens ids.json --block 3 --layout contiguous", 2, "no block size"),
+        #[cfg(not(feature = "mpi"))]
         ("--tokens ids.json --engine mpi", 2, "no MPI engine"),
         ("--tokens ids.json --report none/report", 9, "the folder none"),
         ("--tokens ids.json --report ids.json", 9, "it is an input"),

@@ -17,7 +17,9 @@ pub(crate) fn add(table: &mut Table<'_>) {
         ("--block 0", 2, "expected 1 to"),
         ("--block 4 --layout contiguous", 2, "contiguous layout has no block size"),
         ("--layout spiral", 2, "contiguous, striped, zigzag"),
+        #[cfg(not(feature = "mpi"))]
         ("--engine mpi", 2, "no MPI engine"),
+        ("--no-checksum", 2, "moves nothing between processes"),
         ("--engine gpu", 2, "auto, local, mpi"),
         ("--timeout 0", 2, "seconds above 0"),
         ("--timeout -1", 2, "seconds above 0"),
