@@ -165,7 +165,7 @@ impl Scene {
         for layout in LAYOUTS {
             builder.add(&subject, layout, block.filter(|_| layout == own))?;
         }
-        let layers = u64::from(headline.layers.unwrap_or(1).max(1));
+        let layers = headline.layers.unwrap_or(1).max(1);
         let problem = format!(
             "{} over {}, {} query heads over {} key heads of dimension {}, K and V in {}, {}; counts \
              are those of one",
