@@ -403,7 +403,8 @@ mod tests {
     #[test]
     fn quantised_weights_are_their_widened_selves_to_the_last_bit() {
         for isa in Isa::available() {
-            for (n, out, cols, block) in [(1, 100, 320_usize, 32), (3, 33, 40, 16), (29, 64, 7, 32)] {
+            for (n, out, cols, block) in [(1, 100, 320_usize, 32), (3, 33, 40, 16), (29, 64, 7, 32)]
+            {
                 let blocks = cols.div_ceil(block);
                 let code = |row: usize, k: usize| ((row * 31 + k * 7) % 255) as u8 as i8;
                 let scale = |row: usize, b: usize| number(row + 3 * b) * 0.01;
