@@ -53,8 +53,11 @@ fn end_job(interrupts: &Interrupts, outcome: Result<(), Failure>) -> Result<(), 
     let Err(failure) = outcome else { return Ok(()) };
     interrupts.leave_the_end_to_others();
     if job.speaks() {
-        let place = failure.culprit().map(|rank| format!("rank {rank} is on {}", job.host(rank)));
-        console::failure(&failure, place);
+        let place = match failure.culprit() {
+            Some(rank) => format!("rank {rank} is on {}", job.host(rank)),
+            None => format!("on rank {}, {}", job.rank(), job.host(job.rank())),
+        };
+        console::failure(&failure, Some(place));
     }
     job.abort(failure.exit_code())
 }

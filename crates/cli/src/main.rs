@@ -48,8 +48,10 @@ fn main() -> ExitCode {
             if console::talks() {
                 console::failure(&failure, None);
             } else {
-                // A launcher that sees a process fail ends the one that talks.
+                // A launcher that sees a process fail ends the one that talks, and all others if it is the
+                // one that fails: whoever is still there fails alone.
                 thread::sleep(COURTESY);
+                console::failure(&failure, None);
             }
             ExitCode::from(failure.exit_code())
         }

@@ -12,7 +12,7 @@ use std::fmt;
 use std::io;
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -51,14 +51,30 @@ impl fmt::Display for Signal {
     }
 }
 
+/// What the first signal does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Deferral {
+    /// It ends the run.
+    #[default]
+    None,
+    /// The command asks for it.
+    Asked,
+    /// The command asks in another process of the job, which the launcher tells as well; if the run then
+    /// does not end, the signal was meant for this one.
+    Elsewhere,
+}
+
+/// How long a process lets another one end the run after a signal to both.
+const PATIENCE: Duration = Duration::from_secs(3);
+
 /// The watch over signals, and what it has seen.
 #[derive(Clone)]
 pub(crate) struct Interrupts {
     /// Ends a run when a signal comes.
     pub(crate) stop: StopSignal,
     first: Arc<OnceLock<Signal>>,
-    /// Whether the command itself looks for the first signal.
-    deferred: Arc<AtomicBool>,
+    /// Who looks for the first signal.
+    deferral: Arc<Mutex<Deferral>>,
     staging: Staging,
     /// The MPI job that this process is in.
     job: Arc<OnceLock<Job>>,
@@ -81,7 +97,7 @@ impl Interrupts {
             staging: staging.clone(),
             job: Arc::default(),
             ends: Arc::default(),
-            deferred: Arc::default(),
+            deferral: Arc::default(),
         };
         let watched = interrupts.clone();
         let listen = move || {
@@ -101,11 +117,21 @@ impl Interrupts {
         if self.first.set(signal).is_err() {
             self.leave();
         }
-        if self.deferred.load(Ordering::SeqCst) {
-            return;
-        }
-        self.stop.stop(&signal.to_string());
         let late = self.clone();
+        match *self.deferral.lock().unwrap_or_else(PoisonError::into_inner) {
+            Deferral::None => self.stop.stop(&signal.to_string()),
+            Deferral::Asked => return,
+            Deferral::Elsewhere => {
+                let stop_late = move || {
+                    thread::sleep(PATIENCE);
+                    late.stop.stop(&signal.to_string());
+                };
+                if thread::Builder::new().spawn(stop_late).is_err() {
+                    self.leave();
+                }
+                return;
+            }
+        }
         // What does not look at the stop signal (loading, tokenizing, writing) is left behind.
         let leave_late = move || {
             thread::sleep(GRACE);
@@ -135,8 +161,8 @@ impl Interrupts {
     /// From now on the first signal ends nothing by itself: the command asks whether it [`came`].
     ///
     /// [`came`]: Self::came
-    pub(crate) fn defer(&self) {
-        self.deferred.store(true, Ordering::SeqCst);
+    pub(crate) fn defer(&self, deferral: Deferral) {
+        *self.deferral.lock().unwrap_or_else(PoisonError::into_inner) = deferral;
     }
 
     /// Whether a signal has come.

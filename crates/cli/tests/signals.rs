@@ -17,6 +17,17 @@ fn kill(signal: &str, pid: u32) {
     assert!(killed.unwrap().success());
 }
 
+/// Whether the process has opened an output: a file without a name, or one with a temporary name.
+fn has_temporary(pid: u32, sandbox: &Sandbox) -> bool {
+    let folder = sandbox.path("").canonicalize().unwrap();
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let mut targets = files.filter_map(|file| fs::read_link(file.path()).ok());
+    let nameless = targets.any(|target| {
+        target.starts_with(&folder) && target.to_string_lossy().ends_with("(deleted)")
+    });
+    nameless || !sandbox.leftovers().is_empty()
+}
+
 /// Starts an `attend` of minutes, sends the signals, and checks that it ends with `code`.
 fn stopped_by(signals: &[&str], code: i32) {
     let sandbox = Sandbox::new();
@@ -31,7 +42,7 @@ fn stopped_by(signals: &[&str], code: i32) {
 fn ends(args: &[&str], sandbox: &Sandbox, signals: &[&str], code: i32) {
     let mut child = command(args).spawn().unwrap();
     let start = Instant::now();
-    while sandbox.leftovers().is_empty() {
+    while !has_temporary(child.id(), sandbox) {
         assert!(start.elapsed() < Duration::from_secs(20), "no temporary file appears");
         std::thread::sleep(Duration::from_millis(10));
     }

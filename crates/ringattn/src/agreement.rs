@@ -51,6 +51,8 @@ impl Terms {
             "the rule for values that are not finite",
             format_args!("{:?}", options.non_finite),
         );
+        terms.add("recording", format_args!("{:?}", options.recording));
+        terms.add("overlap", format_args!("{:?}", options.overlap));
         terms
     }
 

@@ -1,18 +1,19 @@
 //! The manifest: plain data, and the checks that its parts fit together.
 
-use super::StoreError;
+use super::{StoreError, hex};
 use crate::ModelError;
 use ringattn_core::{DType, Interval, Position, Rank};
 use ringattn_engine::cpu::CacheShape;
 use ringattn_plan::{BlockOrder, Layout, Segment};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 /// The manifest's format.
 pub(super) const SCHEMA: &str = "ringattn.cache/1";
 /// Bytes of the longest manifest that is read: about 2^27 token ids.
 pub(super) const LIMIT: u64 = 1 << 30;
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Manifest {
     pub(super) schema: String,
@@ -29,10 +30,13 @@ pub(super) struct Manifest {
     pub(super) segments: Vec<StoredSegment>,
     /// One entry per rank.
     pub(super) shards: Vec<Shard>,
+    /// SHA-256 of this manifest, written with an empty text here.
+    #[serde(default)]
+    pub(super) sha256: String,
 }
 
 /// A [`Segment`] of the layout.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct StoredSegment {
     start: u64,
@@ -55,6 +59,30 @@ pub(super) struct Shard {
 }
 
 impl Manifest {
+    /// The same manifest with its digest.
+    pub(super) fn sealed(mut self) -> Self {
+        self.sha256 = self.digest();
+        self
+    }
+
+    fn digest(&self) -> String {
+        let unsealed = Self { sha256: String::new(), ..self.clone() };
+        let mut hasher = Sha256::new();
+        // Plain data of known types: it is always written, and always in the same way.
+        hasher.update(serde_json::to_vec(&unsealed).unwrap_or_default());
+        hex(hasher)
+    }
+
+    /// Refuses a manifest that is not as it was written.
+    pub(super) fn check_seal(&self, file: &str) -> Result<(), StoreError> {
+        let expected = self.digest();
+        if expected == self.sha256 {
+            return Ok(());
+        }
+        let (file, actual) = (file.to_owned(), self.sha256.clone());
+        Err(StoreError::Digest { file, expected: actual, actual: expected })
+    }
+
     /// What is stored of each token; the query heads are the model's.
     pub(super) fn shape(&self, file: &str, model: CacheShape) -> Result<CacheShape, StoreError> {
         let dtype = match self.dtype.as_str() {

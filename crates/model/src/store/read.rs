@@ -67,6 +67,8 @@ impl StoredCache {
             let mapped = stored.open_shard(folder, rank)?;
             stored.files.push(mapped);
         }
+        // Last, so that what is wrong is named where it can be.
+        stored.manifest.check_seal(&file)?;
         Ok(stored)
     }
 

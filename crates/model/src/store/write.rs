@@ -44,11 +44,14 @@ pub fn check_target(folder: &Path) -> Result<(), StoreError> {
     if folder.join(MANIFEST).exists() {
         return read_manifest(folder).map(drop);
     }
-    match fs::read_dir(folder).map_err(failed)?.next() {
-        None => Ok(()),
-        Some(Err(source)) => Err(failed(source)),
-        Some(Ok(entry)) => Err(occupied(entry.file_name().to_string_lossy().into_owned())),
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
+        // What a save left that failed is no obstacle.
+        if !is_shard(&name) {
+            return Err(occupied(name));
+        }
     }
+    Ok(())
 }
 
 /// Writes this rank's file and, on rank 0, the manifest. Every rank must call it, with the same contents.
@@ -79,14 +82,16 @@ pub fn save_rank<C: Communicator>(
         pending: contents.pending.to_vec(),
         segments: segments(cache.layout()),
         shards: shards.into_iter().map(|message| message.0).collect(),
-    };
-    let before = read_manifest(folder).ok();
+        sha256: String::new(),
+    }
+    .sealed();
     write_manifest(folder, &manifest)?;
-    let named: BTreeSet<_> = manifest.shards.iter().map(|shard| &shard.file).collect();
-    for shard in before.iter().flat_map(|before| &before.shards) {
-        if !named.contains(&shard.file) && is_shard(&shard.file) {
+    let named: BTreeSet<_> = manifest.shards.iter().map(|shard| shard.file.as_str()).collect();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        if name.to_str().is_some_and(|name| is_shard(name) && !named.contains(name)) {
             // What cannot be removed is in nobody's way.
-            let _ = fs::remove_file(folder.join(&shard.file));
+            let _ = fs::remove_file(entry.path());
         }
     }
     Ok(comm.barrier()?)
@@ -102,6 +107,8 @@ fn write_shard(folder: &Path, cache: &KvCache) -> Result<Shard, StoreError> {
     let (rank, shape) = (cache.rank(), cache.shape());
     let temporary = folder.join(format!(".shard-{rank}-{}.tmp", std::process::id()));
     let failed = |source| StoreError::Write { file: display(&temporary), source };
+    // The library would make a file that nobody else can read.
+    File::create(&temporary).map_err(failed)?;
     let dtype = match shape.dtype {
         DType::F32 => Dtype::F32,
         DType::Bf16 => Dtype::BF16,

@@ -11,7 +11,7 @@ use crate::input::{text as document, tokens};
 use crate::output::{Staged, report, scores};
 use crate::progress::Progress;
 use crate::run_options::run_options;
-use crate::signals::Interrupts;
+use crate::signals::{Deferral, Interrupts};
 use crate::summary::Summary;
 use ringattn::model::{Flow, Listener, Model, ModelError, TokenScore, Tokenizer};
 use ringattn::{GenerateInput, RunOptions, Trace};
@@ -36,6 +36,9 @@ pub(super) fn run(args: &GenerateArgs, session: &Session) -> Result<(), Failure>
         save_cache: args.cache.save_cache.clone(),
         ..GenerateInput::new(prompt, size(args.new_tokens))
     };
+    if !options.engine.is_root() {
+        session.interrupts.defer(Deferral::Elsewhere);
+    }
     let progress = Progress::show(&options.meter, Some(input.prompt.len() as u64), chatter);
     let printer = Printer::new(Continuation::new(tokenizer.as_ref(), stops), progress, session);
     let generated = ringattn::generate(&model, &input, &options, &printer);
@@ -239,7 +242,7 @@ impl Listener for Printer<'_> {
         state.has_begun = true;
         if state.progress.take().is_some() {
             // From now on a signal ends the text and not the run.
-            self.interrupts.defer();
+            self.interrupts.defer(Deferral::Asked);
         }
         let flow = state.print(token.token).unwrap_or_else(|failure| {
             state.failure = Some(failure);
