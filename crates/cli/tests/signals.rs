@@ -43,7 +43,10 @@ fn ends(args: &[&str], sandbox: &Sandbox, signals: &[&str], code: i32) {
     let mut child = command(args).spawn().unwrap();
     let start = Instant::now();
     while !has_temporary(child.id(), sandbox) {
-        assert!(start.elapsed() < Duration::from_secs(20), "no temporary file appears");
+        if start.elapsed() > Duration::from_secs(20) {
+            child.kill().unwrap();
+            panic!("no temporary file appears");
+        }
         std::thread::sleep(Duration::from_millis(10));
     }
     std::thread::sleep(Duration::from_millis(500));
@@ -52,7 +55,10 @@ fn ends(args: &[&str], sandbox: &Sandbox, signals: &[&str], code: i32) {
         kill(signal, child.id());
     }
     while child.try_wait().unwrap().is_none() {
-        assert!(start.elapsed() < Duration::from_secs(10), "does not end");
+        if start.elapsed() > Duration::from_secs(10) {
+            child.kill().unwrap();
+            panic!("does not end");
+        }
         std::thread::sleep(Duration::from_millis(5));
     }
     let elapsed = start.elapsed();

@@ -170,7 +170,7 @@ pub fn bench(options: &BenchOptions, run: &RunOptions) -> Result<BenchReport, Er
 /// floating-point operations per second of processor time, in bytes for a decode row.
 ///
 /// # Errors
-/// As for [`bench`].
+/// As for [`bench()`].
 pub fn measure_case(case: &Case, rounds: u32, run: &RunOptions) -> Result<f64, Error> {
     let mut row = Row::new(case.clone(), run, &mut inputs::Inputs::default())?;
     // Processor time, so that other work on the machine shows little.
