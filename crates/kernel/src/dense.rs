@@ -271,7 +271,7 @@ impl Product<'_> {
                 let widened = &mut self.widened[..len];
                 match other {
                     Panels::Plain(halves) => widen(halves.view(), at, widened),
-                    Panels::Quantised(panels) => panels.widen(first, inner, panel, widened),
+                    Panels::Quantised(panels) => panels.widen(simd, (first, inner), widened),
                 }
                 &*widened
             }

@@ -5,6 +5,7 @@
 //! offsets. A piece of a panel is widened where it is used and stays in cache, so that main memory gives
 //! 1.25 bytes a weight in blocks of 32. Knows no file format.
 
+use pulp::Simd;
 use ringattn_core::{OutOfMemory, try_filled};
 use std::ops::Range;
 
@@ -64,23 +65,30 @@ impl QuantisedPanels {
 
     /// Widens columns `inner` of the panel that begins at row `first` into `to`, `[inner][panel]`.
     #[inline(always)]
-    pub(crate) fn widen(&self, first: usize, inner: &Range<usize>, panel: usize, to: &mut [f32]) {
-        assert!(panel == self.panel && to.len() == inner.len() * panel);
+    pub(crate) fn widen<S: Simd>(
+        &self,
+        simd: S,
+        (first, inner): (usize, &Range<usize>),
+        to: &mut [f32],
+    ) {
+        let panel = self.panel;
         let codes = &self.codes[first * self.cols..];
         let factors = &self.factors[first * 2 * self.cols.div_ceil(self.block)..];
+        // In one long loop, so that it becomes one of vectors.
+        let numbers = codes[inner.start * panel..inner.end * panel].iter();
+        to.iter_mut().zip(numbers).for_each(|(to, &code)| *to = f32::from(code));
         let (mut column, mut rest) = (inner.start, to);
         while column < inner.end {
             let next = ((column / self.block + 1) * self.block).min(inner.end);
             let (to, behind) = std::mem::take(&mut rest).split_at_mut((next - column) * panel);
-            let block = column / self.block;
-            let (scales, offsets) =
-                factors[2 * block * panel..2 * (block + 1) * panel].split_at(panel);
-            let codes = &codes[column * panel..column * panel + to.len()];
-            for (to, codes) in to.chunks_exact_mut(panel).zip(codes.chunks_exact(panel)) {
-                for (((to, &code), &scale), &offset) in
-                    to.iter_mut().zip(codes).zip(scales).zip(offsets)
-                {
-                    *to = f32::from(code) * scale + offset;
+            let at = 2 * (column / self.block) * panel;
+            let (scales, offsets) = factors[at..at + 2 * panel].split_at(panel);
+            for vector in (0..panel).step_by(S::F32_LANES) {
+                let (scale, _) = S::as_simd_f32s(&scales[vector..]);
+                let (offset, _) = S::as_simd_f32s(&offsets[vector..]);
+                for to in to.chunks_exact_mut(panel) {
+                    let (to, _) = S::as_mut_simd_f32s(&mut to[vector..]);
+                    to[0] = simd.add_f32s(simd.mul_f32s(to[0], scale[0]), offset[0]);
                 }
             }
             (column, rest) = (next, behind);
