@@ -28,7 +28,7 @@ use std::time::Duration;
 const INTERNAL_FAULT: u8 = 6;
 
 /// How long a process that does not talk lets the one that does.
-const COURTESY: Duration = Duration::from_millis(500);
+const COURTESY: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     console::say_panics_in_one_line();

@@ -186,7 +186,7 @@ mod tests {
                     message['content'].strip() + eos_token }}{% endfor %}\n\
                     {% if add_generation_prompt %}\n{{ '<assistant>' }}{% endif %}";
         let rendered = template(text).question("  why? ").unwrap();
-        assert_eq!(rendered, "<s>sys\n\n<user>why?</s><assistant>");
+        assert_eq!(rendered, "<s>sys\n<user>why?</s><assistant>");
     }
 
     #[test]
