@@ -28,7 +28,7 @@ use std::time::Duration;
 const INTERNAL_FAULT: u8 = 6;
 
 /// How long a process that does not talk lets the one that does.
-const COURTESY: Duration = Duration::from_secs(2);
+const COURTESY: Duration = Duration::from_millis(500);
 
 fn main() -> ExitCode {
     console::say_panics_in_one_line();
@@ -48,10 +48,8 @@ fn main() -> ExitCode {
             if console::talks() {
                 console::failure(&failure, None);
             } else {
-                // A launcher that sees a process fail ends the one that talks, and all others if it is the
-                // one that fails: whoever is still there fails alone.
+                // A launcher that sees a process fail ends the one that talks.
                 thread::sleep(COURTESY);
-                console::failure(&failure, None);
             }
             ExitCode::from(failure.exit_code())
         }
