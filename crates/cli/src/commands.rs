@@ -84,8 +84,7 @@ impl Session {
         options: &RunOptions,
         work: impl FnOnce() -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let engine: &Engine = &options.engine;
-        engine.together(&options.stop, work).map_err(|failure| match failure {
+        options.engine.together(&options.stop, work).map_err(|failure| match failure {
             Failure::Run(error) => self.interrupts.failure(error),
             other => other,
         })

@@ -21,10 +21,9 @@ pub(crate) fn run_options(args: &RunArgs, interrupts: &Interrupts) -> Result<Run
         EngineName::Auto => launch.is_some_and(|launch| launch.size != Some(1) || CAN_JOIN),
         EngineName::Mpi => true,
     };
-    if let (true, Some(size), Some(ranks)) = (joins, size, args.ranks)
-        && size != ranks
-    {
-        return Err(UsageError::WorldSize { ranks, size }.into());
+    // Before MPI starts, where the launcher says the size; else when the job does.
+    if let (true, Some(size)) = (joins, size) {
+        check_size(args.ranks, size)?;
     }
     // A layout that cannot be is known before any file is read.
     let ranks = args.ranks.unwrap_or(1);
@@ -36,13 +35,11 @@ pub(crate) fn run_options(args: &RunArgs, interrupts: &Interrupts) -> Result<Run
     };
     let ranks = match &engine {
         Engine::Local => ranks,
-        Engine::Mpi(job) => job.size(),
+        Engine::Mpi(job) => {
+            check_size(args.ranks, job.size())?;
+            job.size()
+        }
     };
-    if let Some(asked) = args.ranks
-        && asked != ranks
-    {
-        return Err(UsageError::WorldSize { ranks: asked, size: ranks }.into());
-    }
     let mut options = watched(ranks, interrupts);
     options.engine = engine;
     options.threads = args.threads;
@@ -59,6 +56,14 @@ pub(crate) fn run_options(args: &RunArgs, interrupts: &Interrupts) -> Result<Run
     #[cfg(feature = "fault-injection")]
     options.fault.clone_from(&args.fault);
     Ok(options)
+}
+
+/// Refuses a number of ranks that the job does not have.
+fn check_size(asked: Option<u32>, size: u32) -> Result<(), UsageError> {
+    match asked {
+        Some(ranks) if ranks != size => Err(UsageError::WorldSize { ranks, size }),
+        _ => Ok(()),
+    }
 }
 
 /// Who started this process as one of several, if anybody did.
