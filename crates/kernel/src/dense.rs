@@ -5,20 +5,24 @@
 //! in order, so an element of `y` depends on its row of `x` and its row of `W` alone: neither the
 //! number of rows in a call nor the panels chosen change a bit. Calls run on the caller's thread.
 
+mod single;
+
 use crate::Isa;
 use crate::isa::{Micro, MicroShape, ROWS_OF_32, Shaped, VECTORS};
+use crate::lines::Lines;
 use crate::pack::{transpose, widen};
 use crate::quantised::QuantisedPanels;
 use crate::staged::{DEPTH, LINE, pieces};
 use crate::tile::{Start, multiply};
 use crate::workspace::MAX_LANES;
 use pulp::Simd;
-use ringattn_core::{DType, Elements, OutOfMemory, PlainElement, bf16, f16, try_filled};
+use ringattn_core::{DType, ElementsView, OutOfMemory, PlainElement, bf16, f16, try_filled};
 use std::ops::Range;
 use thiserror::Error;
 
 pub use crate::quantised::QuantisedRow;
 pub use crate::staged::StagedRows;
+use single::Single;
 
 /// Rows of W in the widest panel.
 const MAX_PANEL: usize = MAX_LANES * VECTORS;
@@ -41,8 +45,22 @@ pub struct PackedMatrix {
 /// Panels of `cols * panel` elements; rows behind the last are 0.
 #[derive(Clone, Debug)]
 enum Panels {
-    Plain(Elements),
+    F32(Lines<f32>),
+    Bf16(Lines<bf16>),
+    F16(Lines<f16>),
     Quantised(QuantisedPanels),
+}
+
+impl Panels {
+    /// The elements, where they are plain ones.
+    fn plain(&self) -> Result<ElementsView<'_>, &QuantisedPanels> {
+        match self {
+            Self::F32(data) => Ok(ElementsView::F32(data)),
+            Self::Bf16(data) => Ok(ElementsView::Bf16(data)),
+            Self::F16(data) => Ok(ElementsView::F16(data)),
+            Self::Quantised(panels) => Err(panels),
+        }
+    }
 }
 
 /// Columns `[first, first + n)` of a row-major matrix of `width` columns, to be written.
@@ -111,11 +129,11 @@ impl PackedMatrix {
     ) -> Result<Self, DenseError> {
         let micro = MicroShape::of(isa).ok_or(DenseError::Isa { isa })?;
         let data = match dtype {
-            DType::F32 => Elements::F32(panels((rows, cols), micro, read)?),
-            DType::Bf16 => Elements::Bf16(panels::<bf16>((rows, cols), micro, read)?),
-            DType::F16 => Elements::F16(panels::<f16>((rows, cols), micro, read)?),
+            DType::F32 => Panels::F32(panels((rows, cols), micro, read)?),
+            DType::Bf16 => Panels::Bf16(panels((rows, cols), micro, read)?),
+            DType::F16 => Panels::F16(panels((rows, cols), micro, read)?),
         };
-        Ok(Self { isa, micro, rows, cols, data: Panels::Plain(data) })
+        Ok(Self { isa, micro, rows, cols, data })
     }
 
     /// Packs a quantised matrix of `rows * cols` codes, `block` columns of a row sharing a scale and an
@@ -151,9 +169,9 @@ impl PackedMatrix {
 
     /// Bytes of the packed values.
     pub fn byte_len(&self) -> u64 {
-        match &self.data {
-            Panels::Plain(data) => data.bytes().len() as u64,
-            Panels::Quantised(panels) => panels.byte_len(),
+        match self.data.plain() {
+            Ok(data) => data.len() as u64 * data.dtype().size(),
+            Err(panels) => panels.byte_len(),
         }
     }
 
@@ -166,11 +184,11 @@ impl PackedMatrix {
         size("row length", self.cols, out.len())?;
         let panel = self.micro.panel();
         let first = row / panel * panel * self.cols + row % panel;
-        match &self.data {
-            Panels::Quantised(panels) => panels.row(row, out),
-            Panels::Plain(data) => {
+        match self.data.plain() {
+            Err(panels) => panels.row(row, out),
+            Ok(data) => {
                 for (column, value) in out.iter_mut().enumerate() {
-                    *value = data.view().get(first + column * panel);
+                    *value = data.get(first + column * panel);
                 }
             }
         }
@@ -196,8 +214,14 @@ impl PackedMatrix {
         size("last column", out.end.min(self.rows), out.end)?;
         size("width of y", y.width.max(y.first + out.len()), y.width)?;
         size("y", x.rows() * y.width, y.data.len())?;
+        let unavailable = DenseError::Isa { isa: self.isa };
+        if x.rows() == 1 {
+            let (panels, cols) = (&self.data, self.cols);
+            let single = Single { panels, cols, out, x, y, write };
+            return self.isa.run(single).ok_or(unavailable);
+        }
         let product = Product { matrix: self, out, x, y, write, widened: &mut workspace.0 };
-        self.isa.run(Shaped(product)).ok_or(DenseError::Isa { isa: self.isa })
+        self.isa.run(Shaped(product)).ok_or(unavailable)
     }
 }
 
@@ -206,10 +230,10 @@ fn panels<T: PlainElement>(
     (rows, cols): (usize, usize),
     micro: MicroShape,
     mut read: impl FnMut(usize, &mut [f32]),
-) -> Result<Vec<T>, OutOfMemory> {
+) -> Result<Lines<T>, OutOfMemory> {
     let panel = micro.panel();
     let len = rows.next_multiple_of(panel).saturating_mul(cols);
-    let mut data = try_filled(len, T::from_f32(0.0))?;
+    let mut data = Lines::zeroed(len)?;
     let mut staged = try_filled(panel * cols, 0.0)?;
     let mut turned = try_filled(panel * cols, 0.0)?;
     for (index, to) in data.chunks_exact_mut((panel * cols).max(1)).enumerate() {
@@ -265,13 +289,13 @@ impl Product<'_> {
         let at = first * self.matrix.cols + inner.start * panel;
         let len = inner.len() * panel;
         let weights = match &self.matrix.data {
-            Panels::Plain(Elements::F32(data)) => &data[at..at + len],
+            Panels::F32(data) => &data[at..at + len],
             other => {
                 self.widened.resize(DEPTH * MAX_PANEL, 0.0);
                 let widened = &mut self.widened[..len];
-                match other {
-                    Panels::Plain(halves) => widen(halves.view(), at, widened),
-                    Panels::Quantised(panels) => panels.widen(simd, (first, inner), widened),
+                match other.plain() {
+                    Ok(halves) => widen(halves, at, widened),
+                    Err(panels) => panels.widen::<S, NV>(simd, (first, inner), widened),
                 }
                 &*widened
             }
@@ -342,6 +366,7 @@ impl Target<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ringattn_core::Elements;
 
     fn number(i: usize) -> f32 {
         ((i * 2_654_435_761) % 1009) as f32 / 505.0 - 1.0
@@ -403,11 +428,16 @@ mod tests {
     #[test]
     fn quantised_weights_are_their_widened_selves_to_the_last_bit() {
         for isa in Isa::available() {
-            for (n, out, cols, block) in [(1, 100, 320_usize, 32), (3, 33, 40, 16), (29, 64, 7, 32)]
-            {
+            for (n, out, cols, block) in [
+                (1, 100, 320_usize, 32),
+                (1, 131, 1000, 32),
+                (1, 33, 39, 6),
+                (3, 33, 40, 16),
+                (29, 64, 7, 32),
+            ] {
                 let blocks = cols.div_ceil(block);
                 let code = |row: usize, k: usize| ((row * 31 + k * 7) % 255) as u8 as i8;
-                let scale = |row: usize, b: usize| number(row + 3 * b) * 0.01;
+                let scale = |row: usize, b: usize| ((row + 3 * b) % 1009) as f32 / 65536.0;
                 let offset = |row: usize, b: usize| number(5 * row + b);
                 let packed = PackedMatrix::pack_quantised(isa, (out, cols), block, |row, to| {
                     (0..cols).for_each(|k| to.codes[k] = code(row, k));

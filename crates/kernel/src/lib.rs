@@ -18,6 +18,7 @@ mod geometry;
 mod isa;
 mod kernel;
 pub mod limits;
+mod lines;
 mod output;
 mod pack;
 pub mod pointwise;

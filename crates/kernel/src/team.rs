@@ -6,7 +6,9 @@
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use thiserror::Error;
 
 /// Where the threads of a team run.
@@ -45,34 +47,42 @@ pub enum TeamError {
     },
 }
 
-/// Threads that share out work.
+/// How long a caller who has finished watches for the other threads before it lets itself be woken:
+/// the few items of a decode step take less than a sleep.
+const WATCH: Duration = Duration::from_micros(50);
+
+/// Threads that share out work: the caller's and those of a pool.
 pub struct Team {
     threads: usize,
-    /// `None`: all work runs on the caller's thread.
+    /// The threads beside the caller's; `None`: there are none.
     pool: Option<ThreadPool>,
 }
 
 impl Team {
-    /// `threads` threads; a single one that is not pinned is the caller's own.
+    /// `threads` threads, one of which is whoever calls [`Team::each`]; the caller of this is pinned
+    /// like the others.
     ///
     /// # Errors
     /// When `threads` is 0, or when they cannot be started or pinned.
     pub fn new(threads: usize, pinning: Pinning) -> Result<Self, TeamError> {
-        let pool = match (threads, pinning) {
-            (0, _) => return Err(TeamError::NoThreads),
-            (1, Pinning::Free) => None,
+        let pool = match threads {
+            0 => return Err(TeamError::NoThreads),
+            1 => None,
             _ => Some(
                 ThreadPoolBuilder::new()
-                    .num_threads(threads)
-                    .thread_name(|index| format!("team-{index}"))
+                    .num_threads(threads - 1)
+                    .thread_name(|index| format!("team-{}", index + 1))
                     .build()
                     .map_err(|error| TeamError::Start { threads, reason: error.to_string() })?,
             ),
         };
-        if let (Some(pool), Pinning::From { first }) = (&pool, pinning) {
-            let pinned = pool.broadcast(|thread| affinity::pin(first + thread.index()));
+        if let Pinning::From { first } = pinning {
             let refusal = |reason| TeamError::Pin { reason };
-            pinned.into_iter().collect::<Result<(), _>>().map_err(refusal)?;
+            affinity::pin(first).map_err(refusal)?;
+            if let Some(pool) = &pool {
+                let pinned = pool.broadcast(|thread| affinity::pin(first + 1 + thread.index()));
+                pinned.into_iter().collect::<Result<(), _>>().map_err(refusal)?;
+            }
         }
         Ok(Self { threads, pool })
     }
@@ -94,6 +104,9 @@ impl Team {
         let Some(pool) = &self.pool else {
             return items.into_iter().try_for_each(body);
         };
+        if items.len() == 1 {
+            return items.into_iter().try_for_each(body);
+        }
         let queue = Mutex::new(items.into_iter());
         let work = || {
             while let Some(item) = next(&queue) {
@@ -104,7 +117,24 @@ impl Team {
             }
             Ok(())
         };
-        pool.broadcast(|_| work()).into_iter().collect()
+        let (others, failed) = (AtomicUsize::new(self.threads - 1), Mutex::new(None));
+        pool.in_place_scope(|scope| {
+            for _ in 1..self.threads {
+                scope.spawn(|_| {
+                    if let Err(error) = work() {
+                        *lock(&failed) = Some(error);
+                    }
+                    others.fetch_sub(1, Ordering::Release);
+                });
+            }
+            let own = work();
+            let start = Instant::now();
+            while others.load(Ordering::Acquire) > 0 && start.elapsed() < WATCH {
+                std::hint::spin_loop();
+            }
+            own
+        })?;
+        failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }
 }
 
@@ -115,8 +145,8 @@ impl fmt::Debug for Team {
 }
 
 // A panic in `body` cannot leave the queue half changed: it is locked only to take from it.
-fn lock<T>(queue: &Mutex<T>) -> MutexGuard<'_, T> {
-    queue.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn next<T>(queue: &Mutex<std::vec::IntoIter<T>>) -> Option<T> {
@@ -152,7 +182,6 @@ mod affinity {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
     fn every_item_is_done_once_whatever_the_team() {

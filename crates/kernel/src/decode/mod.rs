@@ -8,7 +8,7 @@
 mod fold;
 mod rows;
 mod scratch;
-mod stored;
+pub(crate) mod stored;
 
 pub(crate) use scratch::Scratch;
 

@@ -9,7 +9,7 @@ use pulp::Simd;
 use ringattn_core::PlainElement;
 
 /// An element type that the vector path reads as it lies.
-pub(super) trait Stored: PlainElement {
+pub(crate) trait Stored: PlainElement {
     /// Whether a pair holds the even and the odd elements, not the first and the second half.
     const ALTERNATES: bool;
     /// Whether the dot products of several keys are formed together. Long rows come faster from
@@ -78,7 +78,7 @@ fn widen<S: Simd>(simd: S, words: S::u32s) -> S::f32s {
 }
 
 /// Where element `index` of a row lies among the pairs of vectors of `lanes` floats.
-pub(super) fn place<E: Stored>(index: usize, lanes: usize) -> usize {
+pub(crate) fn place<E: Stored>(index: usize, lanes: usize) -> usize {
     if !E::ALTERNATES {
         return index;
     }
