@@ -79,9 +79,11 @@ impl<E: Stored> ChunkRows<E> {
                 unsafe {
                     match (keys, count) {
                         (KEYS, 4) => self.dot::<S, KEYS, 4>(simd, key, (q.as_ptr(), row), s),
+                        (KEYS, 3) => self.dot::<S, KEYS, 3>(simd, key, (q.as_ptr(), row), s),
                         (KEYS, 2) => self.dot::<S, KEYS, 2>(simd, key, (q.as_ptr(), row), s),
                         (KEYS, _) => self.dot::<S, KEYS, 1>(simd, key, (q.as_ptr(), row), s),
                         (_, 4) => self.dot::<S, 1, 4>(simd, key, (q.as_ptr(), row), s),
+                        (_, 3) => self.dot::<S, 1, 3>(simd, key, (q.as_ptr(), row), s),
                         (_, 2) => self.dot::<S, 1, 2>(simd, key, (q.as_ptr(), row), s),
                         _ => self.dot::<S, 1, 1>(simd, key, (q.as_ptr(), row), s),
                     }
@@ -182,6 +184,8 @@ impl<E: Stored> ChunkRows<E> {
                     match (count, columns) {
                         (4, 2) => rows.sum::<S, 4, 2>(simd, part, w, t),
                         (4, _) => rows.sum::<S, 4, 1>(simd, part, w, t),
+                        (3, 2) => rows.sum::<S, 3, 2>(simd, part, w, t),
+                        (3, _) => rows.sum::<S, 3, 1>(simd, part, w, t),
                         (2, 4) => rows.sum::<S, 2, 4>(simd, part, w, t),
                         (2, 2) => rows.sum::<S, 2, 2>(simd, part, w, t),
                         (2, _) => rows.sum::<S, 2, 1>(simd, part, w, t),
@@ -237,11 +241,11 @@ impl<E: Stored> ChunkRows<E> {
     }
 }
 
-/// Queries of the next register block, of those left.
+/// Queries of the next register block, of those left: groups of three are common.
 #[inline(always)]
 fn block<S: Simd>(left: usize) -> usize {
     let most = if S::REGISTER_COUNT >= 32 { 4 } else { 2 };
-    if left >= most { most } else { left.min(2) }
+    if left >= most { most } else { left.min(3) }
 }
 
 /// Vector pairs of the next register block of sums: 16 accumulators where there are 32 registers,
