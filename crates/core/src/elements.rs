@@ -180,6 +180,15 @@ impl Elements {
         }
     }
 
+    /// Forgets all elements behind the first `count`; the room they took stays reserved.
+    pub fn keep_first(&mut self, count: usize) {
+        match self {
+            Self::F32(x) => x.truncate(count),
+            Self::Bf16(x) => x.truncate(count),
+            Self::F16(x) => x.truncate(count),
+        }
+    }
+
     /// The buffer, borrowed.
     pub fn view(&self) -> ElementsView<'_> {
         match self {
@@ -294,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_grow_and_lose_their_front() {
+    fn buffers_grow_and_lose_their_ends() {
         for dtype in [DType::F32, DType::Bf16, DType::F16] {
             let mut buffer = Elements::empty(dtype);
             buffer.try_reserve(5, Growth::Exact).unwrap();
@@ -306,6 +315,9 @@ mod tests {
             assert_eq!(buffer, Elements::from_f32(vec![1.0, -2.5, 3.0, 0.5, 8.0], dtype));
             buffer.drop_first(2);
             assert_eq!(buffer, Elements::from_f32(vec![3.0, 0.5, 8.0], dtype));
+            buffer.keep_first(7);
+            buffer.keep_first(2);
+            assert_eq!(buffer, Elements::from_f32(vec![3.0, 0.5], dtype));
             buffer.drop_first(9);
             assert_eq!(buffer, Elements::empty(dtype));
             assert!(buffer.try_reserve(usize::MAX / 2, Growth::Exact).is_err());

@@ -174,6 +174,20 @@ impl Layout {
         Ok(())
     }
 
+    /// Takes back the tokens from position `len` on; nothing changes when there are none. What stays
+    /// keeps its rank and slot: a cut segment keeps its block, so that [`Layout::grow`] deals on as if
+    /// the tokens that went had never been placed.
+    pub fn truncate(&mut self, len: u64) {
+        if len >= self.len() {
+            return;
+        }
+        self.segments.retain(|segment| segment.positions.start().0 < len);
+        if let Some(last) = self.segments.last_mut() {
+            let (start, end) = (last.positions.start(), last.positions.end());
+            last.positions = Interval::new(start, end.min(Position(len)));
+        }
+    }
+
     /// The rank with the fewest tokens, the lowest of several.
     pub fn least_loaded(&self) -> Rank {
         self.ranks().min_by_key(|&rank| self.count(rank)).unwrap_or_default()

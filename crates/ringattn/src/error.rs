@@ -351,7 +351,7 @@ fn cache_kind(error: &CacheError) -> ErrorKind {
     match error {
         CacheError::OutOfMemory(_) => ErrorKind::Memory,
         CacheError::NonFinite { .. } => ErrorKind::NonFinite,
-        CacheError::Layout(_) => ErrorKind::Usage,
+        CacheError::Layout(_) | CacheError::Forgotten { .. } => ErrorKind::Usage,
         CacheError::Layer { .. } | CacheError::Elements { .. } => ErrorKind::Integrity,
     }
 }

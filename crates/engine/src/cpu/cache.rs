@@ -5,7 +5,12 @@
 //! contiguous, because the kernel reads one tensor: room for announced tokens is reserved beforehand
 //! (address space, not memory), so that nothing is copied when they come; beyond that, buffers double.
 //! What is placed never moves to another rank or slot. Who holds a position is asked of
-//! [`KvCache::layout`] and nowhere else. Knows no model.
+//! [`KvCache::layout`] and nowhere else. The front is forgotten where no later query sees it, the end is
+//! taken back where drafts were rejected. Knows no model.
+
+mod error;
+
+pub use error::CacheError;
 
 use super::{CpuBlock, SharedRows};
 use crate::{NonFinite, Tensor};
@@ -13,10 +18,9 @@ use ringattn_core::{
     AttentionShape, DType, Elements, Growth, Interval, OutOfMemory, Position, Rank, Slot, bf16, f16,
 };
 use ringattn_kernel::Arrangement;
-use ringattn_plan::{BlockOrder, Layout, LayoutError, Segment};
+use ringattn_plan::{BlockOrder, Layout, Segment};
 use std::ops::Range;
 use std::sync::Arc;
-use thiserror::Error;
 
 /// What a cache holds of each token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,56 +33,6 @@ pub struct CacheShape {
     pub dtype: DType,
 }
 
-/// Why a cache cannot do what it is asked for.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum CacheError {
-    /// A segment that cannot be.
-    #[error(transparent)]
-    Layout(#[from] LayoutError),
-    /// No memory for more rows.
-    #[error(transparent)]
-    OutOfMemory(#[from] OutOfMemory),
-    /// A layer that does not exist.
-    #[error("layer {layer} of a cache of {layers} layers")]
-    Layer {
-        /// What was asked for.
-        layer: usize,
-        /// Layers there are.
-        layers: usize,
-    },
-    /// A layer that holds, or is given, another number of elements than its tokens need.
-    #[error("layer {layer} of rank {rank}: {tensor} of {actual} elements, expected {expected}")]
-    Elements {
-        /// The rank.
-        rank: Rank,
-        /// The layer.
-        layer: usize,
-        /// Keys or values.
-        tensor: Tensor,
-        /// What the layout asks for.
-        expected: usize,
-        /// What there is.
-        actual: usize,
-    },
-    /// A NaN or an infinity, or a number too large for the cache's type.
-    #[error(
-        "layer {layer}: {tensor} at token {position} holds a NaN, an infinity or a number too large \
-         for {dtype}"
-    )]
-    NonFinite {
-        /// The rank.
-        rank: Rank,
-        /// The layer.
-        layer: usize,
-        /// Keys or values.
-        tensor: Tensor,
-        /// The cache's type.
-        dtype: DType,
-        /// The token.
-        position: Position,
-    },
-}
-
 /// Keys and values of one rank's shard in all layers.
 #[derive(Debug)]
 pub struct KvCache {
@@ -88,6 +42,9 @@ pub struct KvCache {
     layers: Vec<LayerRows>,
     /// Slots before this one have been forgotten, in all layers.
     kept_from: Slot,
+    /// Positions before this one may have been forgotten, on any rank: the highest that
+    /// [`KvCache::forget_before`] was told. The same on all ranks, so that all refuse alike.
+    forgotten: Position,
     /// Where each slot lies, once the first were forgotten.
     listed: Option<Arc<Vec<usize>>>,
 }
@@ -113,6 +70,7 @@ impl KvCache {
             layout: Layout::empty(world_size)?,
             layers: (0..shape.layers).map(layer).collect(),
             kept_from: Slot(0),
+            forgotten: Position(0),
             listed: None,
         })
     }
@@ -263,13 +221,16 @@ impl KvCache {
 
     /// Forgets the rows of tokens before `first`, which no later query may see. Their slots stay
     /// counted. Rows are moved up only when more are forgotten than kept, so each is moved about once.
+    /// Every rank must be told the same.
     ///
     /// # Errors
     /// When a layer has not got the rows of all its tokens, or memory is lacking.
     pub fn forget_before(&mut self, first: Position) -> Result<(), CacheError> {
+        self.forgotten = self.forgotten.max(first.min(Position(self.layout.len())));
         let all = self.layout.count(self.rank);
-        // One row stays, for the list of slots to lead to.
-        let gone = self.layout.count_below(self.rank, first).min(all.saturating_sub(1));
+        // One row before `first` stays, for the list of slots to lead to, even when all others are taken
+        // back by `truncate`.
+        let gone = self.layout.count_below(self.rank, first).saturating_sub(1);
         let (fresh, kept) = (gone.saturating_sub(self.kept_from.0), all - gone);
         if fresh <= kept {
             return Ok(());
@@ -281,6 +242,41 @@ impl KvCache {
             exclusive(&mut self.layers[layer].values)?.drop_first(elements);
         }
         self.kept_from = Slot(gone);
+        self.listed = None;
+        Ok(())
+    }
+
+    /// Takes back the tokens from position `len` on, as when drafts are rejected: their slots are free
+    /// again, in every layer, and nothing that stays moves. Nothing changes when there are none. Every
+    /// rank must do the same. A layer that had not got all its rows yet keeps those it has of the tokens
+    /// that stay, so that an extension that failed can be taken back too.
+    ///
+    /// `first` is the first position that a query at `len` sees: 0 without a window, `len + 1 - W` with one
+    /// of `W` keys.
+    ///
+    /// # Errors
+    /// When something from `first` on has been forgotten, or memory is lacking. Whether it has does not
+    /// depend on the rank. Nothing is changed in the first case.
+    pub fn truncate(&mut self, len: u64, first: Position) -> Result<(), CacheError> {
+        if len >= self.layout.len() {
+            return Ok(());
+        }
+        let needed = first.min(Position(len));
+        if needed < self.forgotten {
+            let forgotten = self.forgotten;
+            return Err(CacheError::Forgotten { len, needed, forgotten });
+        }
+        let slots = self.layout.count_below(self.rank, Position(len)) - self.kept_from.0;
+        let elements = slots as usize * self.width();
+        for layer in &mut self.layers {
+            for rows in [&mut layer.keys, &mut layer.values] {
+                if rows.view().len() > elements {
+                    exclusive(rows)?.keep_first(elements);
+                }
+            }
+        }
+        // Last, so that it can be tried again when memory was lacking for a copy.
+        self.layout.truncate(len);
         self.listed = None;
         Ok(())
     }
@@ -441,8 +437,9 @@ mod tests {
         cache.forget_before(Position(20)).unwrap();
         assert_eq!(cache.kept_from(), Slot(0), "as many are kept as forgotten: nothing is moved");
         cache.forget_before(Position(30)).unwrap();
-        assert_eq!(cache.kept_from(), Slot(15));
-        assert_eq!(cache.resident_bytes(), 5 * 16 * 2);
+        // Of the 15 that no query sees, the last stays.
+        assert_eq!(cache.kept_from(), Slot(14));
+        assert_eq!(cache.resident_bytes(), 6 * 16 * 2);
         let block = cache.block(0).unwrap();
         assert_eq!(block.byte_len(), all.len() as u64);
         // Keys come first: 8 bytes for each of 20 slots.
@@ -452,6 +449,110 @@ mod tests {
         assert_eq!(cache.block(0).unwrap().byte_len(), cache.layout().count(Rank(1)) * 16);
         cache.forget_before(Position(1000)).unwrap();
         assert!(cache.resident_bytes() > 0);
+    }
+
+    /// A cache with this layout and the rows of all its tokens.
+    fn filled(layout: &Layout, rank: Rank, dtype: DType) -> KvCache {
+        let mut cache = KvCache::new(shape(dtype), rank, layout.world_size()).unwrap();
+        cache.layout = layout.clone();
+        extend(&mut cache, 0);
+        cache
+    }
+
+    fn payloads(cache: &mut KvCache) -> [Vec<u8>; 2] {
+        [0, 1].map(|layer| cache.block(layer).unwrap().payload().to_vec())
+    }
+
+    /// Cut to every length and extended by other tokens, a cache is the one that never saw the drafts.
+    #[test]
+    fn drafts_leave_no_trace() {
+        let kinds = [
+            (LayoutKind::Contiguous, None),
+            (LayoutKind::Striped, Some(2)),
+            (LayoutKind::Zigzag, None),
+        ];
+        for (p, (kind, block), prompt) in (1..=5).flat_map(|p| {
+            kinds.into_iter().flat_map(move |kind| [0, 3, 9].map(|prompt| (p, kind, prompt)))
+        }) {
+            let mut whole = Layout::new(kind, block, prompt, p).unwrap();
+            let positions = Interval::new(Position(prompt), Position(prompt));
+            let first_rank = whole.least_loaded();
+            let order = BlockOrder::Cyclic;
+            whole.append_open(Segment { positions, block: 2, order, first_rank }).unwrap();
+            whole.grow(6).unwrap();
+            let dtypes = [DType::F32, DType::Bf16, DType::F16];
+            for (rank, dtype, len) in whole.ranks().flat_map(|rank| {
+                dtypes.into_iter().flat_map(move |d| (0..=prompt + 7).map(move |n| (rank, d, n)))
+            }) {
+                let mut cache = filled(&whole, rank, dtype);
+                let read_by_another = cache.block(0).unwrap();
+                let before = read_by_another.payload().to_vec();
+                cache.truncate(len, Position(0)).unwrap();
+                let mut cut = whole.clone();
+                cut.truncate(len);
+                let mut never = filled(&cut, rank, dtype);
+                assert_eq!(cache.resident_bytes(), never.resident_bytes());
+                assert_eq!(payloads(&mut cache), payloads(&mut never), "{whole} cut to {len}");
+                for cache in [&mut cache, &mut never] {
+                    cache.place_generated(4, 2).unwrap();
+                    let others = rows(cache, len.min(cut.len()));
+                    let others: Vec<_> = others.iter().map(|other| other + 0.5).collect();
+                    for layer in 0..2 {
+                        cache.append(layer, (&others, &others), NonFinite::Refuse).unwrap();
+                    }
+                }
+                assert_eq!(cache.layout(), never.layout());
+                assert_eq!(payloads(&mut cache), payloads(&mut never), "{whole} cut to {len}");
+                assert_eq!(read_by_another.payload().to_vec(), before, "who still reads it");
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_forgotten_is_not_cut_to() {
+        for (p, forgotten, window) in (1..=3_u32).flat_map(|p| {
+            [0, 1, 12, 30, 39].into_iter().flat_map(move |f| [1, 4].map(|window| (p, f, window)))
+        }) {
+            for (rank, len) in (0..p).map(Rank).flat_map(|rank| (0..40).map(move |n| (rank, n))) {
+                let mut cache = KvCache::new(shape(DType::F32), rank, p).unwrap();
+                cache.place(segment(0, 40)).unwrap();
+                extend(&mut cache, 0);
+                cache.forget_before(Position(forgotten)).unwrap();
+                let held = payloads(&mut cache);
+                let first = (len + 1_u64).saturating_sub(window);
+                let cut = cache.truncate(len, Position(first));
+                assert_eq!(cut.is_ok(), first >= forgotten, "{forgotten} {len}");
+                if let Err(error) = cut {
+                    let says = format!("cut to {len} tokens needs those from position {first} on");
+                    assert!(error.to_string().contains(&says), "{error}");
+                    assert_eq!(payloads(&mut cache), held);
+                    continue;
+                }
+                // Every slot has a row to lead to, and whatever a later query sees is what it was.
+                assert_eq!(payloads(&mut cache)[0].len() as u64, cache.layout().count(rank) * 16);
+                cache.place_generated(5, 1).unwrap();
+                extend(&mut cache, len);
+                let (keys, count) = (&payloads(&mut cache)[0], cache.layout().count(rank));
+                let seen = cache.layout().count_below(rank, Position(first)) as usize;
+                let expected = Elements::F32(rows(&cache, first));
+                assert_eq!(keys[seen * 8..count as usize * 8], *expected.bytes());
+            }
+        }
+    }
+
+    /// An extension that broke off between two layers.
+    #[test]
+    fn half_an_extension_is_taken_back() {
+        let mut cache = KvCache::new(shape(DType::F32), Rank(0), 1).unwrap();
+        cache.place(segment(0, 3)).unwrap();
+        extend(&mut cache, 0);
+        let before = payloads(&mut cache);
+        cache.place_generated(2, 1).unwrap();
+        cache.append(0, (&[9.0; 4], &[9.0; 4]), NonFinite::Refuse).unwrap();
+        assert!(cache.block(1).is_err());
+        cache.truncate(3, Position(0)).unwrap();
+        assert_eq!(payloads(&mut cache), before);
+        assert_eq!(cache.layout().len(), 3);
     }
 
     #[test]

@@ -70,7 +70,8 @@ pub enum Wanted {
     Nothing,
     /// The last.
     Last,
-    /// All, as for the verification of drafts.
+    /// All, as for the verification of drafts. Until the next extension the cache keeps what is needed
+    /// to take any of the new tokens back, see [`Decoder::truncate`].
     All,
 }
 
@@ -239,13 +240,27 @@ impl<'a, C: Communicator> Decoder<'a, C> {
         let hidden = self.forward(&batch, |layer| &plans[extension.of_layer(layer)])?;
         self.counted = self.counted.then(std::mem::take(&mut self.extension));
         let rows = self.collect(&batch, hidden, &new, wanted)?;
-        self.forget()?;
+        self.forget(match wanted {
+            Wanted::All => start,
+            Wanted::Last | Wanted::Nothing => self.cache.layout().len(),
+        })?;
         let Some(rows) = rows else { return Ok(None) };
         let watch = self.comm.progress();
         let (config, isa) = (&self.job.model.config, self.job.device.isa);
         let (weights, workers) = (&self.job.model.weights, self.dense_workers(&batch));
         let head = Head { config, weights, workers, isa, progress: &watch };
         Ok(Some(head.logits(&rows)?))
+    }
+
+    /// Takes the tokens from position `len` on back out of the cache, as when drafts are rejected: the
+    /// next extension goes on behind the first `len`. Every rank must do the same; nothing is sent, and
+    /// nothing that stays moves. An extension that failed can be taken back too.
+    ///
+    /// # Errors
+    /// Where every layer has a window, when the shorter sequence needs tokens that were forgotten. Those of
+    /// the last extension can always be taken back when the logits of all of them were wanted.
+    pub fn truncate(&mut self, len: u64) -> Result<(), GenerateError> {
+        Ok(self.cache.truncate(len, self.first_seen(len))?)
     }
 
     /// Places new tokens; their layout alone, counted from 0.
@@ -453,18 +468,20 @@ impl<'a, C: Communicator> Decoder<'a, C> {
         Ok(Some(all))
     }
 
-    /// Forgets what no later query will see, where every layer has a window.
-    fn forget(&mut self) -> Result<(), GenerateError> {
-        let windows = &self.job.model.config.sliding_window;
-        let widest = windows
-            .iter()
-            .try_fold(0, |widest, window| Some(window.as_ref()?.max(&widest)).copied());
-        if let Some(window) = widest {
-            // The next query is at the end, and sees itself and `W - 1` before it.
-            let first = (self.cache.layout().len() + 1).saturating_sub(window);
-            self.cache.forget_before(Position(first))?;
+    /// Forgets what no query from position `next` on will see.
+    fn forget(&mut self, next: u64) -> Result<(), GenerateError> {
+        match self.first_seen(next) {
+            Position(0) => Ok(()),
+            first => Ok(self.cache.forget_before(first)?),
         }
-        Ok(())
+    }
+
+    /// The first position that a query at `next` sees in any layer: itself and `W - 1` before it where
+    /// every layer has a window, the widest of `W`; else 0.
+    fn first_seen(&self, next: u64) -> Position {
+        let windows = self.job.model.config.sliding_window.iter();
+        let widest = windows.map(|window| window.unwrap_or(u64::MAX)).max().unwrap_or(u64::MAX);
+        Position((next + 1).saturating_sub(widest))
     }
 }
 

@@ -1,0 +1,4 @@
+//! What several tests share.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::panic)]
+
+pub mod decoding;
