@@ -85,6 +85,46 @@ fn rejected_drafts_leave_no_trace() {
     assert_eq!((equal, close), (9 * 5 * 8, 9 * 5 * 24));
 }
 
+/// The logits of `T` drafted tokens in one extension are those of `T` steps.
+#[test]
+fn verification_gives_the_logits_of_single_steps() {
+    let drafted = drafts(70);
+    for name in ["tiny-llama3", "tiny-mistral"] {
+        let model = model(name);
+        for ranks in [1, 2, 3, 5] {
+            let ring = Ring::new(&model, ranks);
+            // None, fewer than there are ranks, and more than the window shows.
+            for len in [0, 1, 100] {
+                let text = prompt(len);
+                let whole = Placement::Prompt(LayoutKind::Striped, None);
+                let start = extend(&text, whole);
+                let steps = drafted.iter().map(|&token| extend(&[token], GENERATED));
+                let steps: Vec<_> = [start.clone()].into_iter().chain(steps).collect();
+                let single = ring.play(&steps).logits;
+                let single = single[single.len() - drafted.len()..].concat();
+                for count in (1..=8).chain([70]) {
+                    let expected = &single[..count * model.config.vocab_size];
+                    for placement in [
+                        GENERATED,
+                        Placement::Prompt(LayoutKind::Striped, None),
+                        Placement::Prompt(LayoutKind::Contiguous, None),
+                    ] {
+                        let drafts = extend(&drafted[..count], placement);
+                        let together = ring.play(&[start.clone(), drafts]);
+                        let what = format!("{name} p={ranks} {len}+{count} {placement:?}");
+                        match placement {
+                            Placement::Generated(_) if count <= 8 => {
+                                assert_eq!(together.last(), expected, "{what}");
+                            }
+                            _ => assert_close(&model, together.last(), expected, &what),
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// With a window of 96, what 100 tokens no longer see is forgotten, but not what a verification may still
 /// go back to.
 #[test]
