@@ -5,6 +5,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[allow(dead_code, reason = "its main is for the command line")]
+#[path = "../examples/prompt_lookup.rs"]
+mod prompt_lookup;
 mod support;
 
 use ringattn::model::{
@@ -218,6 +221,28 @@ fn a_cut_cache_is_saved_and_loaded() {
                 assert_eq!(name, "tiny-mistral", "{error}");
             }
             Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// The example's text is that of plain greedy decoding, in fewer steps where the text repeats itself.
+#[test]
+fn prompt_lookup_writes_what_greedy_writes() {
+    for name in MODELS {
+        let model = model(name);
+        for ranks in [1, 2, 3, 5] {
+            // Begins with a draft that does not hold: what followed 9, 17 before.
+            let mut text: Vec<_> =
+                prompt(12).into_iter().flat_map(|token| [9, 17, token]).collect();
+            text.extend([9, 17]);
+            let speculated = prompt_lookup::speculate(&model, (&text, 150), ranks).unwrap();
+            let plain = prompt_lookup::greedy(&model, (&text, 150), ranks).unwrap();
+            assert_eq!(speculated.tokens, plain, "{name} p={ranks}");
+            let (drafted, held) =
+                speculated.steps.iter().fold((0, 0), |sum, step| (sum.0 + step.0, sum.1 + step.1));
+            // Some of the drafts held and some were taken back, so that both were tried.
+            assert!(0 < held && held < drafted, "{name} p={ranks}: {held} of {drafted}");
+            assert!(speculated.steps.len() < plain.len());
         }
     }
 }
