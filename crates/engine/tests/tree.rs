@@ -1,15 +1,17 @@
 //! Few new queries over a sharded cache: tree, gather and ring against dense attention in f64.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests panic, and one tells times")]
 
 mod support;
 
 use ringattn_core::{AttentionShape, DType, Interval, Mask, Position, QueryIntervals, Rank};
 use ringattn_engine::NonFinite;
-use ringattn_plan::{Layout, LayoutKind, Plan, Problem, Schedule, tree_rounds};
-use support::{Whole, assert_close, dense, ring};
+use ringattn_plan::{Activity, Layout, LayoutKind, Plan, Problem, Schedule, tree_rounds};
+use support::{Whole, assert_close, dense, recorded, ring};
 
 const SHAPE: (usize, usize, usize) = (6, 2, 16);
+/// Runs of which the shortest waits are told.
+const RUNS: u32 = 5;
 
 /// The last `queries` tokens over all `keys`; with a window, over the last few before each.
 fn problem(queries: u64, keys: u64, window: u64) -> Problem {
@@ -82,6 +84,42 @@ fn a_tree_moves_states_and_nothing_else() {
         }
         let rounds = if p.is_power_of_two() { p.ilog2() } else { p.ilog2() + 2 };
         assert_eq!(tree_rounds(p), rounds);
+    }
+}
+
+/// SmolLM2's shape behind 8192 tokens on 8 ranks, as it is run: messages, bytes and waits by the trace.
+/// Waits are told and not compared: ranks that share cores wait for each other's turns as well.
+#[test]
+fn a_step_of_eight_ranks_is_traced() {
+    let shape = AttentionShape::new(9, 3, 64).unwrap();
+    let (keys, p) = (8192, 8);
+    let problem = Problem { shape, kv_dtype: DType::Bf16, ..problem(1, keys, u64::MAX) };
+    let whole = Whole::random(shape, 1, keys, 5);
+    let state = 9 * (64 + 2) * 4;
+    let shard = keys / 8 * 2 * 3 * 64 * 2;
+    for (schedule, messages, bytes) in [
+        (Schedule::Tree, 3 * 8, state),
+        (Schedule::RingPassKv, 7 * 8 / 2, shard),
+        (Schedule::Gather, 7, shard),
+    ] {
+        let plan =
+            plan(&problem, schedule, Layout::new(LayoutKind::Striped, None, keys, p).unwrap());
+        let waits = (0..RUNS).map(|_| {
+            let (_, timeline) = recorded(&plan, &whole, NonFinite::Refuse).unwrap();
+            timeline.check().unwrap();
+            let received = timeline.spans.iter().filter_map(|span| match span.activity {
+                Activity::Receive(message) => Some(message.bytes),
+                _ => None,
+            });
+            assert_eq!(received.collect::<Vec<_>>(), vec![bytes; messages], "{schedule}");
+            let totals = timeline.summary().totals;
+            totals.iter().map(|rank| rank.peer_wait.0 + rank.transfer_wait.0).sum::<u64>()
+        });
+        let least = waits.min().unwrap() as f64 / 1e6;
+        println!(
+            "{schedule}: {messages} messages of {bytes} bytes; all ranks' waits {least:.3} ms, the \
+             least of {RUNS} runs"
+        );
     }
 }
 

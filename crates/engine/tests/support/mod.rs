@@ -8,10 +8,12 @@ use ringattn_core::{Attention, AttentionShape, Elements, Interval, Position, Ran
 use ringattn_engine::cpu::{
     Arrangement, CpuBackend, CpuBlock, CpuState, Isa, Kernel, KernelError, OutputRows, SharedRows,
 };
-use ringattn_engine::{EngineError, Job, Measured, NonFinite, Overlap, RankPlan, Trace, run};
+use ringattn_engine::{
+    EngineError, Job, Measured, NonFinite, Overlap, RankPlan, Recorder, Trace, run,
+};
 use ringattn_oracle::{Dense, Random, Tolerance, attention};
-use ringattn_plan::Plan;
-use std::time::Duration;
+use ringattn_plan::{Plan, Timeline};
+use std::time::{Duration, Instant};
 
 /// Q `[queries, Hq, d]`, K and V `[keys, Hk, d]`, in the order of positions.
 #[derive(Clone)]
@@ -56,6 +58,24 @@ pub(crate) fn ring(
     whole: &Whole,
     non_finite: NonFinite,
 ) -> Result<Gathered, RunError<EngineError<KernelError>>> {
+    Ok(ring_from(plan, whole, (non_finite, None))?.0)
+}
+
+/// The same with what every rank did when.
+pub(crate) fn recorded(
+    plan: &Plan,
+    whole: &Whole,
+    non_finite: NonFinite,
+) -> Result<(Gathered, Timeline), RunError<EngineError<KernelError>>> {
+    ring_from(plan, whole, (non_finite, Some(Instant::now())))
+}
+
+/// Recorded where there is a moment to count time from.
+fn ring_from(
+    plan: &Plan,
+    whole: &Whole,
+    (non_finite, epoch): (NonFinite, Option<Instant>),
+) -> Result<(Gathered, Timeline), RunError<EngineError<KernelError>>> {
     let problem = plan.problem();
     let shape = problem.shape;
     let prepared = plan.prepare();
@@ -77,8 +97,13 @@ pub(crate) fn ring(
         };
         let block = CpuBlock::new(part(&whole.k), part(&whole.v));
         let state = CpuState::empty(OutputRows::whole(&mut out, query_rows).unwrap()).unwrap();
-        let (attended, trace) = (&|_| (), Trace::off());
+        let recorder = epoch.map(|epoch| Recorder::new(rank, epoch));
+        let (attended, trace) = (&|_| (), Trace::new(recorder.as_ref(), 0));
         let overlap = Overlap::On;
+        if recorder.is_some() {
+            // So that no wait is for another's thread to start.
+            comm.barrier()?;
+        }
         let job = Job {
             plan: &rank_plan,
             queries: &queries,
@@ -90,7 +115,7 @@ pub(crate) fn ring(
         };
         let (output, measured) = run(&job, state, &backend, &comm)?;
         let lse = output.lse;
-        Ok((Attention { out, lse }, measured))
+        Ok((Attention { out, lse }, measured, recorder.map_or(Vec::new(), Recorder::into_spans)))
     })?;
     let (width, heads, total) =
         (shape.query_width(), shape.query_heads(), problem.queries as usize);
@@ -100,7 +125,9 @@ pub(crate) fn ring(
         measured: Vec::new(),
         queries: total,
     };
-    for (rank, (attention, measured)) in (0..).map(Rank).zip(results) {
+    let mut timeline = Timeline { world_size: plan.world_size(), spans: Vec::new() };
+    for (rank, (attention, measured, spans)) in (0..).map(Rank).zip(results) {
+        timeline.spans.extend(spans);
         let rows = plan.query_count(rank) as usize;
         for (slot, position) in plan.query_positions(rank).enumerate() {
             let at = position.0 as usize;
@@ -113,7 +140,7 @@ pub(crate) fn ring(
         }
         gathered.measured.push(measured);
     }
-    Ok(gathered)
+    Ok((gathered, timeline))
 }
 
 /// Writes values that nobody has written, or finds there the same bits.
