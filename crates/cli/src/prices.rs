@@ -2,7 +2,9 @@
 
 use crate::summary::{Summary, plural};
 use crate::table::aligned;
-use ringattn::predict::{ChartsReport, LayoutReport, PlanReport, SimulationReport, WaitReport};
+use ringattn::predict::{
+    ChartsReport, DecodePlanReport, LayoutReport, PlanReport, SimulationReport, WaitReport,
+};
 
 const TITLES: [&str; 11] = [
     "layout",
@@ -28,6 +30,9 @@ pub(crate) fn text(report: &PlanReport) -> String {
     text.push_str(&aligned(&TITLES, &["layout"], &lines));
     text.push('\n');
     text.push_str(&conclusions(report).text());
+    if let Some(decode) = &report.decode {
+        text.push_str(&decode_text(decode, report));
+    }
     if let Some(charts) = &report.charts {
         text.push_str(&charts_text(charts));
     }
@@ -143,6 +148,31 @@ fn simulated(simulation: &SimulationReport) -> String {
     let waits: Vec<_> = simulation.waits.iter().take(WAITS).map(wait).collect();
     let waits = if waits.is_empty() { "no waits".to_owned() } else { waits.join(", ") };
     format!("{} {} a layer; longest waits: {waits}", simulation.layout, seconds(simulation.end_s))
+}
+
+/// The attention of one new token, side by side.
+fn decode_text(decode: &[DecodePlanReport], report: &PlanReport) -> String {
+    let lines: Vec<_> = decode
+        .iter()
+        .map(|step| {
+            let moved = u64::try_from(step.moved_bytes).unwrap_or(u64::MAX);
+            [
+                step.schedule.clone(),
+                step.rounds_per_layer.to_string(),
+                binary(step.received_bytes),
+                binary(moved),
+                seconds(step.simulated_s),
+            ]
+        })
+        .collect();
+    let titles = ["schedule", "rounds a layer", "a rank receives", "all move", "simulated"];
+    format!(
+        "\nThe next token's attention, {} layer{}, {}:\n\n{}",
+        report.layers,
+        plural(report.layers),
+        report.layout,
+        aligned(&titles, &["schedule"], &lines)
+    )
 }
 
 fn charts_text(charts: &ChartsReport) -> String {

@@ -177,6 +177,44 @@ fn simulations_and_charts_are_added() {
     assert!(plan(shape).get("simulation").is_none());
 }
 
+/// Side by side what the next token costs: by hand, for SmolLM2's shape behind 8192 tokens on 8 ranks.
+#[test]
+fn the_next_token_is_planned_by_every_schedule() {
+    let shape = "--q-heads 9 --kv-heads 3 --head-dim 64 --layers 30";
+    let machine = "--flops 1e12 --bandwidth 1G --latency 1e-4 --memory 64G";
+    let line = format!("{shape} --tokens 8192 --ranks 8 --layout striped {machine} --decode");
+    let planned = plan(&line);
+    let decode = planned["decode"].as_array().unwrap();
+    // A state of 9 (64 + 2) f32; a shard of 1024 tokens, and once the new one.
+    let (state, token) = (2376, 2 * 3 * 64 * 2);
+    let others = 7 * 1024 * token;
+    // 7 shards pass on to the new token's rank 0: the next one's over 7 links, the last one's over 1.
+    let hops = 28 * 1024 * token;
+    for (step, schedule, rounds, received, moved) in [
+        (&decode[0], "tree", 3, 3 * state, 24 * state),
+        (&decode[1], "ring-pass-kv", 7, others, hops),
+        (&decode[2], "gather", 7, others, others),
+    ] {
+        assert_eq!(step["schedule"], schedule);
+        assert_eq!(step["rounds_per_layer"], rounds);
+        assert_eq!(step["hops"], 30 * rounds);
+        assert_eq!(step["received_bytes"], 30 * received, "{step}");
+        assert_eq!(step["moved_bytes"], 30 * moved, "{step}");
+    }
+    let seconds = |index: usize| decode[index]["simulated_s"].as_f64().unwrap();
+    let pairs = |keys: u64| (4 * keys * 9 * 64) as f64 / 1e12;
+    let tree = 30.0 * (pairs(1025) + 3.0 * (1e-4 + state as f64 / 1e9));
+    assert!((seconds(0) - tree).abs() < 1e-6, "{} {tree}", seconds(0));
+    let ring = 30.0 * (7.0 * (1e-4 + 1024.0 * token as f64 / 1e9) + pairs(1024));
+    assert!((seconds(1) - ring).abs() < 1e-6, "{} {ring}", seconds(1));
+    assert!(seconds(0) < seconds(1) && seconds(0) < seconds(2));
+    assert!(plan(&format!("{shape} --tokens 8192 {machine}")).get("decode").is_none());
+    let table = ringattn(&words(&format!("plan {line}")));
+    for text in ["The next token's attention, 30 layers, striped:", "| tree ", "| gather "] {
+        assert!(table.contains(text), "{text} in {table}");
+    }
+}
+
 #[test]
 fn a_layout_without_a_closed_form_is_left_out_of_a_comparison() {
     let planned = plan("--q-heads 4 --head-dim 8 --tokens 1Mi --ranks 2048 --window 100,0");

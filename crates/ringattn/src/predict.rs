@@ -6,10 +6,12 @@
 //! `ringattn_plan`; here it is put together. [`measure_machine`] makes a machine of the one this
 //! program runs on.
 
+mod decode;
 mod measure;
 mod report;
 mod simulation;
 
+pub use decode::DecodePlanReport;
 pub use measure::{Measurement, measure_machine};
 pub use report::{
     ChartsReport, GridReport, LayoutReport, LongestContextReport, MachineReport, MaskReport,
@@ -83,6 +85,9 @@ pub struct Details {
     pub charts: bool,
     /// The `p x p` grid of every layout.
     pub grid: bool,
+    /// A new token behind the tokens of the request, by each schedule, under the same conditions, in
+    /// the recommended layout.
+    pub decode: bool,
 }
 
 /// A model as far as a plan needs it.
@@ -225,11 +230,12 @@ impl PlanRequest {
     fn check(&self) -> Result<(), PredictError> {
         self.machine.machine.validate()?;
         let ranks = self.ranks;
-        let Details { simulation, charts, grid } = &self.details;
+        let Details { simulation, charts, grid, decode } = &self.details;
         for (asked, what, limit) in [
             (*grid, "the grid is printed", MAX_ENUMERATED_RANKS),
             (simulation.is_some(), "runs are simulated", MAX_ENUMERATED_RANKS),
             (*charts, "charts are drawn", MAX_CHART_RANKS),
+            (*decode, "decoding is simulated", MAX_ENUMERATED_RANKS),
         ] {
             if asked && ranks > limit {
                 return Err(PredictError::Ranks { what, limit, ranks });
@@ -266,6 +272,11 @@ pub fn predict(request: &PlanRequest) -> Result<PlanReport, Error> {
     }
     if request.details.charts {
         report.charts = Some(simulation::charts(request, &priced)?);
+    }
+    if request.details.decode {
+        let kind = priced[chosen.index].kind;
+        let asked = request.layouts.iter().find(|(asked, _)| *asked == kind);
+        report.decode = Some(decode::decoding(request, asked.copied().unwrap_or((kind, None)))?);
     }
     Ok(report)
 }

@@ -3,11 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use ringattn::core::{AttentionShape, DType, Mask, Rank};
+use ringattn::model::{Flow, Listener, Model, TokenScore};
 use ringattn::plan::{Conditions, LayoutKind, MACHINES, WaitCause};
 use ringattn::predict::{
-    Details, LayerMask, NamedOrMeasured, PlanRequest, PredictError, predict, predicted_timeline,
+    Details, LayerMask, ModelOutline, NamedOrMeasured, PlanRequest, PredictError, predict,
+    predicted_timeline,
 };
-use ringattn::{Error, ErrorKind};
+use ringattn::{Error, ErrorKind, GenerateInput, RunOptions, generate};
+use std::path::Path;
 
 fn request() -> PlanRequest {
     let named = MACHINES[2];
@@ -44,6 +47,52 @@ fn the_timeline_adds_up_to_the_simulation() {
     }
     // Over 1 Gbit/s this little computing hides no hop.
     assert!(summary.waits().iter().any(|edge| edge.cause == WaitCause::Transfer));
+}
+
+struct Silent;
+
+impl Listener for Silent {
+    fn token(&self, _: TokenScore) -> Flow {
+        Flow::Continue
+    }
+}
+
+/// What a step of decoding is said to move by the tree is what it then moves.
+#[test]
+fn a_decoding_step_counts_what_was_predicted() {
+    for name in ["tiny-llama3", "tiny-mistral"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name);
+        let model = Model::open(&path).unwrap();
+        let outline = ModelOutline::read(&path).unwrap();
+        for ranks in [1, 2, 3, 5, 8] {
+            // The second token is the one step.
+            let input = GenerateInput::new((0..130).collect(), 2);
+            let options = RunOptions { threads: Some(1), ..RunOptions::new(ranks) };
+            let (_, report) = generate(&model, &input, &options, &Silent).unwrap().unwrap();
+            let measured = report.result.decode;
+            let request = PlanRequest {
+                shape: model.config.attention,
+                kv_dtype: DType::F32,
+                masks: outline.masks(),
+                tokens: 130,
+                ranks,
+                layouts: vec![(LayoutKind::Striped, None)],
+                details: Details { decode: true, ..Details::default() },
+                ..request()
+            };
+            let decode = predict(&request).unwrap().decode.unwrap();
+            let schedules: Vec<_> = decode.iter().map(|step| step.schedule.as_str()).collect();
+            assert_eq!(schedules, ["tree", "ring-pass-kv", "gather"]);
+            let tree = &decode[0];
+            let most = |counts: &[f64]| counts.iter().copied().fold(0.0, f64::max);
+            assert_eq!(measured.steps, 1);
+            assert_eq!(tree.rounds_per_layer, measured.rounds_per_layer, "{name} p={ranks}");
+            assert_eq!(tree.hops as f64, most(&measured.messages_per_token));
+            assert_eq!(tree.received_bytes as f64, most(&measured.received_bytes_per_token));
+            let moved: f64 = measured.received_bytes_per_token.iter().sum();
+            assert_eq!(tree.moved_bytes as f64, moved, "{name} p={ranks}");
+        }
+    }
 }
 
 #[test]

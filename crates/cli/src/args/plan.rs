@@ -58,6 +58,10 @@ pub(crate) struct PlanArgs {
     pub(crate) machine: MachineArgs,
     #[command(flatten)]
     pub(crate) conditions: ConditionArgs,
+    /// What the next token costs behind all these: rounds, bytes and simulated time of its attention by
+    /// tree, ring and gather, in the layout to take; for at most 1024 ranks
+    #[arg(long)]
+    pub(crate) decode: bool,
     /// Print which rank attends which block in which step, for at most 1024 ranks
     #[arg(long)]
     pub(crate) grid: bool,
@@ -134,6 +138,7 @@ const EXAMPLE: &str = "Example:
   ringattn plan --q-heads 32 --kv-heads 8 --head-dim 128 --layers 32 --tokens 1Mi --ranks 8 \\
     --flops 312T --bandwidth 300G --latency 1e-5 --memory 80G --json
   ringattn plan --q-heads 8 --head-dim 64 --tokens 64k --ranks 4 --slow-rank 2:1.5 --grid
+  ringattn plan model/config.json --tokens 8192 --ranks 8 --machine cpu-10gbe --decode
 
 Times are those of ranks that wait for each other after every step, the transfer of the next block
 beside the computing of the present one. Named machines run at their makers' peaks, so that their times

@@ -57,6 +57,7 @@ fn request(args: &PlanArgs, session: &Session) -> Result<PlanRequest, Failure> {
         simulation: conditions(&args.conditions, machine.machine),
         charts: args.conditions.charts,
         grid: args.grid,
+        decode: args.decode,
     };
     let (tokens, ranks) = (args.tokens, args.ranks);
     Ok(PlanRequest { shape, kv_dtype, masks, tokens, ranks, layouts, machine, model, details })

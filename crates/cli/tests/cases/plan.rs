@@ -16,6 +16,7 @@ pub(crate) fn add(table: &mut Table<'_>) {
         ("--ranks 1025 --grid", "the grid is printed for at most 1024 ranks, got 1025"),
         ("--ranks 1025 --simulate", "runs are simulated for at most 1024 ranks, got 1025"),
         ("--ranks 1025 --jitter 0", "runs are simulated for at most 1024 ranks, got 1025"),
+        ("--ranks 1025 --decode", "decoding is simulated for at most 1024 ranks, got 1025"),
         ("--ranks 65 --charts", "charts are drawn for at most 64 ranks, got 65"),
         ("--ranks 2 --slow-rank 2:1.5", "rank 2 is outside a world of 2"),
         ("--ranks 2 --slow-link 2:1.5", "rank 2 is outside a world of 2"),

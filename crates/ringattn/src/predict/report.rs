@@ -1,7 +1,7 @@
 //! A prediction as it is written: fields that a run's report has too bear the same names, so that the
 //! two can be compared field by field.
 
-use super::{PlanRequest, Priced};
+use super::{DecodePlanReport, PlanRequest, Priced};
 use ringattn_plan::{
     LongestContext, MAX_ENUMERATED_RANKS, Plan, RankCost, Recommendation, longest_context,
     working_bytes_per_token,
@@ -59,6 +59,9 @@ pub struct PlanReport {
     /// One layer of each layout simulated, where it is asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub simulation: Option<Vec<SimulationReport>>,
+    /// A new token behind the tokens, in the recommended layout, by schedule, where it is asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decode: Option<Vec<DecodePlanReport>>,
     /// Charts of simulations, where they are asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub charts: Option<ChartsReport>,
@@ -346,6 +349,7 @@ impl PlanReport {
             }),
             longest_context: LongestContextReport { one_layer, all_layers },
             simulation: None,
+            decode: None,
             charts: None,
             grids: if request.details.grid {
                 priced.iter().map(grid).collect()
