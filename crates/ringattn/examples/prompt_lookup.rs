@@ -3,8 +3,8 @@
 //! `cargo run --release --example prompt_lookup -- MODEL IDS.json RANKS NEW`. The draft is what followed the
 //! last occurrence of the last tokens (prompt lookup); a model that drafts would stand in its place.
 //! Every rank drafts the same, rank 0 has the logits and tells how far the draft holds, and all take the
-//! rest back. A verification of up to 8 tokens gives the bits of single steps, so the text is that of plain
-//! greedy decoding.
+//! rest back. A verification of up to 8 tokens gives the bits of single steps (where at most 8 query heads
+//! share a key head), so the text is that of plain greedy decoding.
 
 #![allow(clippy::print_stdout, reason = "an example shows what it found")]
 

@@ -1,7 +1,8 @@
 //! Drafted tokens: verified in one extension, taken back, and no trace of them in what follows.
 //!
 //! Two ways to the same numbers give the same bits where every token lies on the same rank and its
-//! attention takes the same path of the kernel (up to 8 query rows); else they differ by rounding.
+//! attention takes the same path of the kernel (up to 8 query rows of up to 64 queries a key head); else they
+//! differ by rounding.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
