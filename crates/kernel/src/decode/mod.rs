@@ -55,9 +55,11 @@ pub(crate) fn absorb(
     }
     let all = len.saturating_mul(splits.len()).saturating_mul(heads);
     kernel.shelf.with_packed(all, |states| {
-        // Heads lie beside each other in a token, so one item takes as many as leaves the threads
-        // enough items. Heads never meet in a sum, so this changes no result.
-        let share = heads * splits.len() / (4 * kernel.threads());
+        // Heads lie beside each other in a token and come faster from memory together: one item takes
+        // them all where the splits alone occupy the threads evenly, else as many as leaves each thread
+        // some items. Heads never meet in a sum, so this changes no result.
+        let even = splits.len().is_multiple_of(kernel.threads());
+        let share = if even { heads } else { heads * splits.len() / (4 * kernel.threads()) };
         let together = share.min(TOGETHER / call.queries()).clamp(1, heads);
         let mut items = Vec::new();
         for (&split, states) in splits.iter().zip(states.chunks_exact_mut(heads * len)) {
