@@ -35,16 +35,24 @@ pub enum MergeOrder {
     ArrivedFirst,
 }
 
+/// The state that a block is folded into.
+pub enum Accumulator<'a, 's, B: Backend + ?Sized> {
+    /// That of the rank's own queries.
+    Own(&'a mut B::State<'s>),
+    /// That of visiting queries.
+    Visiting(&'a mut B::Partial),
+}
+
 /// A device with its kernel. Knows intervals of slots, no plan and no peer.
 pub trait Backend {
-    /// The rank's query rows.
-    type Queries;
+    /// Query rows, of this rank or visiting; a clone is a second handle to the same data.
+    type Queries: Message + Clone;
     /// A K,V block; a clone is a second handle to the same data.
     type Block: Message + Clone;
-    /// The `(m, z, y)` of all query rows. May borrow the place where the result shall be.
+    /// The `(m, z, y)` of the rank's own query rows. May borrow the place where the result shall be.
     type State<'s>;
-    /// A state on its way to another rank.
-    type Partial: Message;
+    /// A state on its way to another rank, or kept for the queries of one.
+    type Partial: Message + Clone;
     /// `out` and `lse` of all query rows.
     type Output<'s>;
     /// Work that was begun and reads a block.
@@ -62,7 +70,7 @@ pub trait Backend {
         &self,
         operands: (&Self::Queries, &Self::Block),
         intervals: &[Interval<Slot>],
-        state: &mut Self::State<'_>,
+        state: Accumulator<'_, '_, Self>,
         progress: &dyn Progress,
     ) -> Result<Self::Token, Self::Error>;
 
@@ -71,6 +79,12 @@ pub trait Backend {
     /// # Errors
     /// When the work failed.
     fn wait(&self, token: Self::Token) -> Result<(), Self::Error>;
+
+    /// The empty state of visiting queries.
+    ///
+    /// # Errors
+    /// When memory is lacking.
+    fn empty(&self, queries: &Self::Queries) -> Result<Self::Partial, Self::Error>;
 
     /// The state as it can travel; given away, it leaves the empty state behind.
     ///

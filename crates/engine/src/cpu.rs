@@ -4,6 +4,8 @@
 mod block;
 mod cache;
 mod device;
+mod format;
+mod queries;
 mod rows;
 mod state;
 
@@ -17,7 +19,7 @@ pub use ringattn_kernel::{
 pub use rows::SharedRows;
 pub use state::{CpuOutput, CpuState};
 
-use crate::backend::{Backend, MergeOrder, Tensor};
+use crate::backend::{Accumulator, Backend, MergeOrder, Tensor};
 use ringattn_core::{AttentionShape, Interval, Partial, Progress, Slot};
 use ringattn_kernel::{Problem, Rows, Work, non_finite};
 use ringattn_plan::Handover;
@@ -52,15 +54,23 @@ impl Backend for CpuBackend {
         &self,
         (queries, block): (&SharedRows, &CpuBlock),
         intervals: &[Interval<Slot>],
-        state: &mut CpuState<'_>,
+        state: Accumulator<'_, '_, Self>,
         progress: &dyn Progress,
     ) -> Result<(), KernelError> {
         let work = Work { queries: queries.rows(), block: block.view(), intervals };
-        self.kernel.absorb(&self.problem, &work, state.lend(), progress)
+        let state = match state {
+            Accumulator::Own(state) => state.lend(),
+            Accumulator::Visiting(partial) => state::lend(partial)?,
+        };
+        self.kernel.absorb(&self.problem, &work, state, progress)
     }
 
     fn wait(&self, (): ()) -> Result<(), KernelError> {
         Ok(())
+    }
+
+    fn empty(&self, queries: &SharedRows) -> Result<Partial, KernelError> {
+        state::empty(self.problem.shape, queries.rows().len())
     }
 
     fn part_with(

@@ -41,8 +41,8 @@ pub enum EngineError<E: std::error::Error> {
         /// The query token.
         position: Position,
     },
-    /// The plan uses a block that the rank does not hold: the plan is wrong.
-    #[error("step {step}: the plan uses a block that is not held")]
+    /// The plan uses a block or queries that the rank does not hold: the plan is wrong.
+    #[error("step {step}: the plan uses what is not held")]
     NotHeld {
         /// The rank.
         rank: Rank,

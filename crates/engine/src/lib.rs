@@ -13,8 +13,9 @@ mod finite;
 mod measured;
 mod record;
 mod run;
+mod states;
 
-pub use backend::{Backend, MergeOrder, Tensor};
+pub use backend::{Accumulator, Backend, MergeOrder, Tensor};
 pub use error::EngineError;
 pub use finite::NonFinite;
 pub use measured::{Law, Measured};

@@ -1,18 +1,20 @@
 //! The loop over a rank's steps. It exists once, for every schedule, backend and communicator.
 //!
-//! In each step the send and the receive are started first, so that the next block is under way
-//! while the present one is computed; both are waited for before the step ends. A state that came is
-//! merged then, the lower rank's as first operand.
+//! In each step sends and receives are started first, so that the next operand is under way while the
+//! present ones are computed; all are waited for before the step ends. A state that came is merged then,
+//! the lower rank's as first operand.
 
 use crate::backend::{Backend, MergeOrder};
 use crate::error::EngineError;
 use crate::finite::{self, NonFinite};
 use crate::measured::{Law, Measured};
 use crate::record::Trace;
+use crate::states::States;
 use ringattn_comm::{CommError, Communicator, ReceiveRequest, SendRequest, Tag};
 use ringattn_core::{Interval, Message, Rank, Slot};
 use ringattn_plan::{
-    Activity, BlockId, Cargo, Expectation, Plan, Prepared, Step, Transfer, Transmission, expect,
+    Activity, Attend, BlockId, Cargo, Expectation, Operand, Plan, Prepared, QueriesId, Step,
+    Transfer, Transmission, expect,
 };
 use std::collections::BTreeMap;
 
@@ -20,6 +22,8 @@ use std::collections::BTreeMap;
 const BLOCKS: Tag = Tag(1);
 /// The tag of partial states.
 const STATES: Tag = Tag(2);
+/// The tag of queries.
+const QUERIES: Tag = Tag(3);
 
 /// One rank's part of a plan, worked out once and run any number of times (once per layer).
 #[derive(Clone, Debug)]
@@ -53,7 +57,7 @@ impl<'a> RankPlan<'a> {
     }
 }
 
-/// Whether blocks travel while others are attended.
+/// Whether blocks and queries travel while others are attended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overlap {
     /// They do.
@@ -100,7 +104,7 @@ pub fn run<'s, B: Backend, C: Communicator>(
     for &step in &job.plan.steps {
         walk.step(step)?;
     }
-    let (state, mut measured) = (walk.state, walk.measured);
+    let (state, mut measured) = (walk.states.into_own(), walk.measured);
     let traffic = comm.counters().since(&before.0);
     measured.counts.sent_bytes = traffic.sent_bytes;
     measured.counts.received_bytes = traffic.received_bytes;
@@ -125,11 +129,16 @@ impl RankPlan<'_> {
     fn device_error<E: std::error::Error>(&self, step: u32, source: E) -> EngineError<E> {
         EngineError::Backend { rank: self.rank, step, source }
     }
+
+    fn not_held<E: std::error::Error>(&self, step: Step) -> EngineError<E> {
+        EngineError::NotHeld { rank: self.rank, step: step.index }
+    }
 }
 
 /// A receive under way.
 enum Receiving<B: Backend, C: Communicator> {
     Block(BlockId, C::ReceiveRequest<B::Block>),
+    Queries(QueriesId, C::ReceiveRequest<B::Queries>),
     State(Rank, C::ReceiveRequest<B::Partial>),
 }
 
@@ -142,134 +151,174 @@ struct Walk<'a, 's, B: Backend, C: Communicator> {
     backend: &'a B,
     comm: &'a C,
     watch: C::Watch,
-    held: BTreeMap<BlockId, B::Block>,
+    blocks: BTreeMap<BlockId, B::Block>,
+    queries: BTreeMap<QueriesId, B::Queries>,
     intervals: Vec<Interval<Slot>>,
-    state: B::State<'s>,
+    states: States<'s, B>,
     measured: Measured,
 }
 
 impl<'a, 's, B: Backend, C: Communicator> Walk<'a, 's, B, C> {
     fn new(job: &'a Job<'a, B>, state: B::State<'s>, backend: &'a B, comm: &'a C) -> Self {
-        let held = BTreeMap::from([(BlockId(job.plan.rank), job.block.clone())]);
+        let RankPlan { plan, rank, .. } = *job.plan;
+        let own = plan.own_queries(rank);
+        let blocks = BTreeMap::from([(BlockId(rank), job.block.clone())]);
+        let queries = BTreeMap::from([(own, job.queries.clone())]);
         let mut measured = Measured::default();
         measured.counts.resident_kv_bytes = job.block.byte_len();
         measured.counts.peak_kv_bytes = job.block.byte_len();
-        let (watch, intervals) = (comm.progress(), Vec::new());
-        Self { job, backend, comm, watch, held, intervals, state, measured }
+        let (watch, intervals, states) = (comm.progress(), Vec::new(), States::new(own, state));
+        Self { job, backend, comm, watch, blocks, queries, intervals, states, measured }
     }
 
     fn step(&mut self, step: Step) -> Result<(), EngineError<B::Error>> {
-        let receive = step.receive.map(|transfer| self.begin_receive(transfer)).transpose()?;
-        let send = step.send.map(|transfer| self.begin_send(step, transfer)).transpose()?;
+        let receives = step
+            .receive
+            .iter()
+            .map(|transfer| Ok::<_, CommError>((transfer, self.begin_receive(transfer)?)));
+        let receives = receives.collect::<Result<Vec<_>, _>>()?;
+        let mut sends = Vec::new();
+        for transfer in step.send.iter() {
+            sends.push((transfer, self.begin_send(step, transfer)?));
+        }
         let posted = self.job.trace.now();
         let attend =
-            |walk: &mut Self| step.attend.map(|block| walk.attend(step, block)).transpose();
+            |walk: &mut Self| step.attend.map(|attend| walk.attend(step, attend)).transpose();
         let overlaps = self.job.overlap == Overlap::On;
         let begun = if overlaps { attend(self)? } else { None };
-        let arrived = receive.map(|receive| self.end_receive(step, receive)).transpose()?.flatten();
-        let held = self.held.values().map(Message::byte_len).sum();
+        let mut arrived = Vec::new();
+        for (transfer, receive) in receives {
+            arrived.extend(self.end_receive(step, (transfer, receive))?);
+        }
+        let held = self.blocks.values().map(Message::byte_len).sum();
         self.measured.counts.peak_kv_bytes = self.measured.counts.peak_kv_bytes.max(held);
-        if let (Some(request), Some(transfer)) = (send, step.send) {
+        for (transfer, request) in sends {
             request.wait()?;
             let message = self.transmission(transfer);
             self.job.trace.sent(step.index, message, (posted, self.comm.counters().last_wait));
         }
         let work = if overlaps { begun } else { attend(self)? };
-        let failed = |source| self.job.plan.device_error(step.index, source);
         if let Some(token) = work {
-            self.backend.wait(token).map_err(failed)?;
+            self.backend.wait(token).map_err(|source| self.failed(step, source))?;
         }
-        if let Some((peer, partial)) = arrived {
-            let first = peer < self.job.plan.rank;
-            let order = if first { MergeOrder::ArrivedFirst } else { MergeOrder::OwnFirst };
-            let begun = self.job.trace.now();
-            self.backend.merge(&mut self.state, partial, order).map_err(failed)?;
-            self.job.trace.ends(step.index, Activity::Merge { peer }, begun);
+        for state in arrived {
+            self.merge(step, state)?;
         }
-        if let Some(block) = step.drop {
-            self.held.remove(&block);
+        match step.drop {
+            None => {}
+            Some(Operand::Block(block)) => drop(self.blocks.remove(&block)),
+            Some(Operand::Queries(queries)) => drop(self.queries.remove(&queries)),
         }
         Ok(())
     }
 
-    fn begin_receive(&self, transfer: Transfer) -> Result<Receiving<B, C>, EngineError<B::Error>> {
-        let peer = transfer.peer;
-        Ok(match transfer.cargo {
+    fn begin_receive(
+        &self,
+        Transfer { cargo, peer }: Transfer,
+    ) -> Result<Receiving<B, C>, CommError> {
+        Ok(match cargo {
             Cargo::Block(block) => {
-                Receiving::Block(block, self.comm.immediate_receive::<B::Block>(peer, BLOCKS)?)
+                Receiving::Block(block, self.comm.immediate_receive(peer, BLOCKS)?)
             }
-            Cargo::State(_) => {
-                Receiving::State(peer, self.comm.immediate_receive::<B::Partial>(peer, STATES)?)
+            Cargo::Queries(queries) => {
+                Receiving::Queries(queries, self.comm.immediate_receive(peer, QUERIES)?)
             }
+            Cargo::State(..) => Receiving::State(peer, self.comm.immediate_receive(peer, STATES)?),
         })
     }
 
     fn begin_send(
         &mut self,
         step: Step,
-        transfer: Transfer,
+        Transfer { cargo, peer }: Transfer,
     ) -> Result<C::SendRequest, EngineError<B::Error>> {
-        let peer = transfer.peer;
-        Ok(match transfer.cargo {
+        let not_held = || self.job.plan.not_held(step);
+        Ok(match cargo {
             Cargo::Block(block) => {
-                let rank = self.job.plan.rank;
-                let block = self.held.get(&block).ok_or(not_held(step, rank))?.clone();
+                let block = self.blocks.get(&block).ok_or_else(not_held)?.clone();
                 self.comm.immediate_send(block, peer, BLOCKS)?
             }
-            Cargo::State(handover) => {
-                let failed = |source| self.job.plan.device_error(step.index, source);
-                let partial = self.backend.part_with(&mut self.state, handover).map_err(failed)?;
-                self.comm.immediate_send(partial, peer, STATES)?
+            Cargo::Queries(queries) => {
+                let queries = self.queries.get(&queries).ok_or_else(not_held)?.clone();
+                self.comm.immediate_send(queries, peer, QUERIES)?
+            }
+            Cargo::State(queries, handover) => {
+                let parted = self.states.part_with(self.backend, (queries, handover));
+                let state = parted.map_err(|source| self.failed(step, source))?;
+                self.comm.immediate_send(state.ok_or_else(not_held)?, peer, STATES)?
             }
         })
     }
 
-    /// Holds a block that came; gives out a state that came, and from whom.
+    /// Holds an operand that came; gives out a state that came, and from whom.
     fn end_receive(
         &mut self,
         step: Step,
-        receiving: Receiving<B, C>,
+        (transfer, receiving): (Transfer, Receiving<B, C>),
     ) -> Result<Arrived<B>, CommError> {
         let state = match receiving {
             Receiving::Block(block, request) => {
                 let arrived = request.wait()?;
                 self.measured.counts.received_kv_bytes += arrived.byte_len();
-                self.held.insert(block, arrived);
+                self.blocks.insert(block, arrived);
+                None
+            }
+            Receiving::Queries(queries, request) => {
+                self.queries.insert(queries, request.wait()?);
                 None
             }
             Receiving::State(peer, request) => Some((peer, request.wait()?)),
         };
-        if let Some(transfer) = step.receive {
-            let message = self.transmission(transfer);
-            self.job.trace.received(step.index, message, self.comm.counters().last_wait);
-        }
+        let message = self.transmission(transfer);
+        self.job.trace.received(step.index, message, self.comm.counters().last_wait);
         Ok(state)
     }
 
-    fn transmission(&self, Transfer { cargo, peer }: Transfer) -> Transmission {
-        let RankPlan { plan, rank, .. } = *self.job.plan;
-        Transmission { block: cargo.block(), peer, bytes: plan.cargo_bytes(rank, cargo) }
+    fn merge(
+        &mut self,
+        step: Step,
+        (peer, partial): (Rank, B::Partial),
+    ) -> Result<(), EngineError<B::Error>> {
+        let first = peer < self.job.plan.rank;
+        let order = if first { MergeOrder::ArrivedFirst } else { MergeOrder::OwnFirst };
+        let begun = self.job.trace.now();
+        let merged = self.states.merge(self.backend, partial, order);
+        merged.map_err(|source| self.failed(step, source))?;
+        self.job.trace.ends(step.index, Activity::Merge { peer }, begun);
+        Ok(())
     }
 
-    fn attend(&mut self, step: Step, block: BlockId) -> Result<B::Token, EngineError<B::Error>> {
-        let RankPlan { plan, rank, .. } = *self.job.plan;
+    fn transmission(&self, Transfer { cargo, peer }: Transfer) -> Transmission {
+        let bytes = self.job.plan.plan.cargo_bytes(cargo);
+        Transmission { operand: cargo.operand(), peer, bytes }
+    }
+
+    fn attend(
+        &mut self,
+        step: Step,
+        Attend { queries: owner, block }: Attend,
+    ) -> Result<B::Token, EngineError<B::Error>> {
+        let RankPlan { plan, .. } = *self.job.plan;
+        let not_held = || self.job.plan.not_held(step);
+        let failed = |source| self.job.plan.device_error(step.index, source);
         self.intervals.clear();
-        self.intervals.extend(plan.intervals(rank, block));
+        self.intervals.extend(plan.intervals(owner.0, block));
         let pairs: u64 = self.intervals.iter().map(|interval| interval.len()).sum();
-        let operands = (self.job.queries, self.held.get(&block).ok_or(not_held(step, rank))?);
+        let queries = self.queries.get(&owner).ok_or_else(not_held)?;
+        let operands = (queries, self.blocks.get(&block).ok_or_else(not_held)?);
         let begun = self.job.trace.now();
-        let token = self
-            .backend
-            .absorb(operands, &self.intervals, &mut self.state, &self.watch)
-            .map_err(|source| self.job.plan.device_error(step.index, source))?;
+        let state = self.states.accumulator(self.backend, (owner, queries)).map_err(failed)?;
+        let token = self.backend.absorb(operands, &self.intervals, state, &self.watch);
+        let token = token.map_err(failed)?;
         let flops = pairs.saturating_mul(4 * plan.problem().shape.query_width() as u64);
-        self.job.trace.ends(step.index, Activity::Attend { block, pairs, flops }, begun);
+        let activity = Activity::Attend { queries: owner, block, pairs, flops };
+        self.job.trace.ends(step.index, activity, begun);
         self.measured.counts.pairs += pairs;
         (self.job.attended)(pairs);
         Ok(token)
     }
-}
 
-fn not_held<E: std::error::Error>(step: Step, rank: Rank) -> EngineError<E> {
-    EngineError::NotHeld { rank, step: step.index }
+    fn failed(&self, step: Step, source: B::Error) -> EngineError<B::Error> {
+        self.job.plan.device_error(step.index, source)
+    }
 }

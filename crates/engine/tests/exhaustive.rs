@@ -88,13 +88,16 @@ fn every_small_shape(group: usize) {
             for p in 1..=9 {
                 for (kind, block) in LAYOUTS {
                     let layout = Layout::new(kind, block, len, p).unwrap();
-                    let plan = Plan::new(problem.clone(), layout, Schedule::RingPassKv).unwrap();
-                    let expected = reference.get_or_insert_with(|| dense(&plan, &whole));
-                    let actual = ring(&plan, &whole, NonFinite::Refuse).unwrap();
-                    assert_close(&actual, expected, &plan);
-                    // Only the numbers count here, times differ.
-                    let again = ring(&plan, &poisoned(&plan, &whole), NonFinite::Refuse).unwrap();
-                    assert!(actual.out == again.out && actual.lse == again.lse, "{plan}");
+                    for schedule in [Schedule::RingPassKv, Schedule::RingPassQ] {
+                        let plan = Plan::new(problem.clone(), layout.clone(), schedule).unwrap();
+                        let expected = reference.get_or_insert_with(|| dense(&plan, &whole));
+                        let actual = ring(&plan, &whole, NonFinite::Refuse).unwrap();
+                        assert_close(&actual, expected, &plan);
+                        // Only the numbers count here, times differ.
+                        let poisoned = poisoned(&plan, &whole);
+                        let again = ring(&plan, &poisoned, NonFinite::Refuse).unwrap();
+                        assert!(actual.out == again.out && actual.lse == again.lse, "{plan}");
+                    }
                 }
             }
         }

@@ -10,11 +10,17 @@ use ringattn_engine::{EngineError, NonFinite, Tensor};
 use ringattn_plan::{Layout, LayoutKind, Plan, Problem, Schedule};
 use support::{Whole, assert_close, dense, ring, visible};
 
+const RINGS: [Schedule; 2] = [Schedule::RingPassKv, Schedule::RingPassQ];
+
 fn plan(len: u64, p: u32, mask: Mask) -> Plan {
+    plan_by(Schedule::RingPassKv, len, p, mask)
+}
+
+fn plan_by(schedule: Schedule, len: u64, p: u32, mask: Mask) -> Plan {
     let shape = AttentionShape::new(4, 2, 16).unwrap();
     let problem = Problem { shape, queries: len, keys: len, mask, kv_dtype: DType::F32 };
     let layout = Layout::new(LayoutKind::Striped, None, len, p).unwrap();
-    Plan::new(problem, layout, Schedule::RingPassKv).unwrap()
+    Plan::new(problem, layout, schedule).unwrap()
 }
 
 #[test]
@@ -42,7 +48,11 @@ fn what_a_query_sees_must_be_finite() {
 
 #[test]
 fn allowed_values_reach_their_readers_and_no_others() {
-    let plan = plan(70, 4, Mask::Window(Window { left: 20, right: 3 }));
+    RINGS.into_iter().for_each(check_readers);
+}
+
+fn check_readers(schedule: Schedule) {
+    let plan = plan_by(schedule, 70, 4, Mask::Window(Window { left: 20, right: 3 }));
     let whole = Whole::random(plan.problem().shape, 70, 70, 6);
     let clean = ring(&plan, &whole, NonFinite::Allow).unwrap();
     let seen = visible(&plan);
@@ -100,15 +110,17 @@ fn half_precision_blocks_are_exact_for_the_rounded_values() {
     for kv_dtype in [DType::Bf16, DType::F16] {
         let problem = Problem { kv_dtype, ..plan(150, 3, Mask::Causal).problem().clone() };
         let layout = Layout::new(LayoutKind::Zigzag, None, 150, 3).unwrap();
-        let plan = Plan::new(problem, layout, Schedule::RingPassKv).unwrap();
-        let mut whole = Whole::random(plan.problem().shape, 150, 150, 9);
+        let mut whole = Whole::random(problem.shape, 150, 150, 9);
         for x in [&mut whole.k, &mut whole.v] {
             let rounded = Elements::from_f32(x.clone(), kv_dtype);
             *x = (0..x.len()).map(|i| rounded.view().get(i)).collect();
         }
-        let actual = ring(&plan, &whole, NonFinite::Refuse).unwrap();
-        assert_close(&actual, &dense(&plan, &whole), &plan);
-        assert_eq!(actual.measured[0].counts.resident_kv_bytes, 50 * 2 * 32 * 2);
+        for schedule in RINGS {
+            let plan = Plan::new(problem.clone(), layout.clone(), schedule).unwrap();
+            let actual = ring(&plan, &whole, NonFinite::Refuse).unwrap();
+            assert_close(&actual, &dense(&plan, &whole), &plan);
+            assert_eq!(actual.measured[0].counts.resident_kv_bytes, 50 * 2 * 32 * 2);
+        }
     }
 }
 
@@ -119,9 +131,12 @@ fn queries_may_be_other_tokens_than_keys() {
         let problem = Problem { shape, queries, keys, mask: Mask::Full, kv_dtype: DType::F32 };
         let layout = |len| Layout::new(LayoutKind::Striped, None, len, 4).unwrap();
         let (q, k) = (layout(queries), layout(keys));
-        let plan = Plan::with_layouts(problem, q, k, Schedule::RingPassKv).unwrap();
         let whole = Whole::random(shape, queries, keys, 10);
-        let actual = ring(&plan, &whole, NonFinite::Refuse).unwrap();
-        assert_close(&actual, &dense(&plan, &whole), &plan);
+        for schedule in RINGS {
+            let (problem, q, k) = (problem.clone(), q.clone(), k.clone());
+            let plan = Plan::with_layouts(problem, q, k, schedule).unwrap();
+            let actual = ring(&plan, &whole, NonFinite::Refuse).unwrap();
+            assert_close(&actual, &dense(&plan, &whole), &plan);
+        }
     }
 }

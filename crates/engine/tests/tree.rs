@@ -1,4 +1,4 @@
-//! Few new queries over a sharded cache: tree, gather and ring against dense attention in f64.
+//! Few new queries over a sharded cache: every schedule against dense attention in f64.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests panic, and one tells times")]
 
@@ -27,7 +27,7 @@ fn problem(queries: u64, keys: u64, window: u64) -> Problem {
 fn plan(problem: &Problem, schedule: Schedule, keys: Layout) -> Plan {
     match schedule {
         Schedule::Tree => Plan::with_replicated_queries(problem.clone(), keys, schedule),
-        Schedule::RingPassKv | Schedule::Gather => {
+        Schedule::RingPassKv | Schedule::RingPassQ | Schedule::Gather => {
             let queries =
                 Layout::new(LayoutKind::Striped, None, problem.queries, keys.world_size()).unwrap();
             Plan::with_layouts(problem.clone(), queries, keys, schedule)
@@ -52,7 +52,9 @@ fn every_schedule_agrees_with_dense_attention() {
         let whole = Whole::random(problem.shape, queries, keys, keys * 13 + queries);
         for p in (1..=9).chain([12, 17]) {
             for kind in [LayoutKind::Contiguous, LayoutKind::Striped, LayoutKind::Zigzag] {
-                for schedule in [Schedule::Tree, Schedule::Gather, Schedule::RingPassKv] {
+                for schedule in
+                    [Schedule::Tree, Schedule::Gather, Schedule::RingPassKv, Schedule::RingPassQ]
+                {
                     let layout = Layout::new(kind, None, keys, p).unwrap();
                     let plan = plan(&problem, schedule, layout);
                     // Ranks that hold the same queries must have the same bits; `ring` sees to it.
@@ -120,6 +122,27 @@ fn a_step_of_eight_ranks_is_traced() {
             "{schedule}: {messages} messages of {bytes} bytes; all ranks' waits {least:.3} ms, the \
              least of {RUNS} runs"
         );
+    }
+}
+
+/// `(p - 1) Tq` rows of queries, `Hq d`, and as many of states, `Hq (d + 2)`; no key and no value.
+#[test]
+fn pass_q_moves_queries_and_states_and_nothing_else() {
+    for (queries, p) in [(4, 2_u32), (6, 3), (5, 5), (16, 8), (3, 4)] {
+        let problem = problem(queries, 50, u64::MAX);
+        let whole = Whole::random(problem.shape, queries, 50, 7);
+        let layout = Layout::new(LayoutKind::Striped, None, 50, p).unwrap();
+        let plan = plan(&problem, Schedule::RingPassQ, layout);
+        let measured = ring(&plan, &whole, NonFinite::Refuse).unwrap().measured;
+        let (heads, head_dim) = (SHAPE.0 as u64, SHAPE.2 as u64);
+        for (rank, counts) in (0..).map(Rank).zip(measured.iter().map(|m| m.counts)) {
+            let (own, others) = (plan.query_count(rank), queries - plan.query_count(rank));
+            let states = u64::from(p - 1) * own;
+            let expected = 4 * heads * (others * head_dim + states * (head_dim + 2));
+            assert_eq!(counts.received_bytes, expected, "{plan}");
+            assert_eq!(counts.received_kv_bytes, 0);
+            assert_eq!(counts.peak_kv_bytes, counts.resident_kv_bytes);
+        }
     }
 }
 

@@ -1,15 +1,15 @@
 //! Proofs about a plan, by walking it.
 //!
 //! Proved: the layouts own every position once; every visible (query, key) pair is attended exactly
-//! once; a rank attends and sends only what it holds; every receive has its send, in order; the ranks
-//! never wait in a cycle, even over channels that hold one block. The walk also counts the peak of
-//! blocks held and the bytes moved. It takes `O(p^2 L / p)` time: meant for tests and `p <= 1024`.
+//! once; a rank attends and sends only what it holds, and merges only states of its own queries; every
+//! receive has its send, in order; the ranks never wait in a cycle, even over channels that hold one
+//! message. The walk also counts the peaks of what is held and the bytes moved. It takes `O(p^2 L / p)` time: meant for tests and `p <= 1024`.
 
 mod network;
 
 use crate::layout::Layout;
 use crate::plan::{Plan, QueryPlacement};
-use crate::step::{BlockId, Cargo, Step};
+use crate::step::{Attend, BlockId, Cargo, Handover, Operand, QueriesId, Step};
 use network::{Holding, Network};
 use ringattn_core::{Position, Rank};
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,13 +36,17 @@ pub struct RankProof {
     pub peak_blocks: u64,
     /// Most bytes of K and V held at once.
     pub peak_kv_bytes: u64,
-    /// Bytes of blocks and states sent.
+    /// Most visiting queries held at once, in shards.
+    pub peak_queries: u64,
+    /// Most states of visiting queries held at once, in shards, those under way home among them.
+    pub peak_states: u64,
+    /// Bytes of blocks, queries and states sent.
     pub sent_bytes: u64,
-    /// Bytes of blocks and states received.
+    /// Bytes of blocks, queries and states received.
     pub received_bytes: u64,
     /// Of these, bytes of K and V.
     pub received_kv_bytes: u64,
-    /// Blocks and states received.
+    /// Blocks, queries and states received.
     pub hops: u64,
 }
 
@@ -103,15 +107,25 @@ pub enum CheckError {
         /// By the steps.
         actual: u128,
     },
-    /// A rank uses a block that it does not hold.
-    #[error("rank {rank} uses block {block} in step {step} without holding it")]
+    /// A rank uses an operand that it does not hold.
+    #[error("rank {rank} uses {operand} in step {step} without holding it")]
     NotHeld {
         /// The rank.
         rank: Rank,
         /// The step.
         step: u32,
-        /// The block.
-        block: BlockId,
+        /// The operand.
+        operand: Operand,
+    },
+    /// A rank is to merge a state of queries that are not its own.
+    #[error("rank {rank} merges a state of the queries of rank {queries} in step {step}")]
+    Foreign {
+        /// The rank.
+        rank: Rank,
+        /// The step.
+        step: u32,
+        /// Whose queries they are.
+        queries: QueriesId,
     },
     /// Something else arrives than is expected.
     #[error("rank {rank} expects {expected} in step {step}, {actual} arrives")]
@@ -167,7 +181,11 @@ pub fn check(plan: &Plan) -> Result<Proof, CheckError> {
 pub fn check_steps(plan: &Plan, steps: &[Vec<Step>]) -> Result<Proof, CheckError> {
     check_layout("query", plan.query_layout())?;
     check_layout("key", plan.key_layout())?;
-    let states = Network::new(steps).run()?;
+    let mut states = Network::new(steps).run()?;
+    let own = |(rank, states): (Rank, &mut BTreeMap<_, _>)| {
+        states.remove(&plan.own_queries(rank)).unwrap_or_default()
+    };
+    let states: Vec<_> = plan.key_layout().ranks().zip(&mut states).map(own).collect();
     let pairs = check_coverage(plan, &states)?;
     let ranks = plan
         .key_layout()
@@ -205,8 +223,8 @@ fn check_layout(name: &'static str, layout: &Layout) -> Result<(), CheckError> {
     }
 }
 
-/// Every rank's state must hold what its queries see: of sharded queries as attended by the rank
-/// itself, of replicated ones as attended by whoever owns the block.
+/// The state of every rank's queries must hold what they see, wherever it was attended. Pairs of queries
+/// that are on every rank count where they were attended.
 fn check_coverage(plan: &Plan, states: &[Holding]) -> Result<u128, CheckError> {
     let replicated = plan.schedule().query_placement() == QueryPlacement::Replicated;
     let mut pairs = 0;
@@ -214,7 +232,7 @@ fn check_coverage(plan: &Plan, states: &[Holding]) -> Result<u128, CheckError> {
         let mut held = BTreeMap::new();
         for &(attending, block) in &state.folded {
             *held.entry(block).or_insert(0) += 1;
-            if attending == rank {
+            if attending == rank || !replicated {
                 pairs += u128::from(plan.pairs(rank, block));
             }
         }
@@ -237,32 +255,60 @@ fn check_coverage(plan: &Plan, states: &[Holding]) -> Result<u128, CheckError> {
 }
 
 fn check_holding(plan: &Plan, rank: Rank, steps: &[Step]) -> Result<RankProof, CheckError> {
-    let bytes = |held: &BTreeSet<BlockId>| held.iter().map(|&b| plan.block_bytes(b)).sum::<u64>();
-    let mut held = BTreeSet::from([BlockId(rank)]);
-    let mut proof =
-        RankProof { peak_blocks: 1, peak_kv_bytes: bytes(&held), ..RankProof::default() };
+    let own = plan.own_queries(rank);
+    let mut held = BTreeSet::from([Operand::Block(BlockId(rank)), Operand::Queries(own)]);
+    let mut states = BTreeSet::new();
+    let mut proof = RankProof::default();
     for step in steps {
-        let sent = step.send.map(|transfer| transfer.cargo);
-        let sent_block = sent.and_then(Cargo::block);
-        for block in [step.attend, sent_block].into_iter().flatten() {
-            if !held.contains(&block) {
-                return Err(CheckError::NotHeld { rank, step: step.index, block });
-            }
+        let attended = step.attend.map(|Attend { queries, block }| {
+            states.insert(queries);
+            [Operand::Queries(queries), Operand::Block(block)]
+        });
+        let sent = step.send.iter().filter_map(|transfer| transfer.cargo.operand());
+        if let Some(operand) =
+            attended.into_iter().flatten().chain(sent).find(|o| !held.contains(o))
+        {
+            return Err(CheckError::NotHeld { rank, step: step.index, operand });
         }
-        proof.sent_bytes += sent.map_or(0, |cargo| plan.cargo_bytes(rank, cargo));
-        if let Some(transfer) = step.receive {
-            proof.received_bytes += plan.cargo_bytes(rank, transfer.cargo);
+        for transfer in step.receive.iter() {
+            proof.received_bytes += plan.cargo_bytes(transfer.cargo);
             proof.hops += 1;
-            if let Cargo::Block(block) = transfer.cargo {
-                held.insert(block);
-                proof.received_kv_bytes += plan.block_bytes(block);
+            match transfer.cargo {
+                Cargo::Block(block) => proof.received_kv_bytes += plan.block_bytes(block),
+                Cargo::State(queries, _) if queries != own => {
+                    return Err(CheckError::Foreign { rank, step: step.index, queries });
+                }
+                Cargo::Queries(_) | Cargo::State(..) => {}
+            }
+            held.extend(transfer.cargo.operand());
+        }
+        proof.count_peaks(plan, own, (&held, &states));
+        for transfer in step.send.iter() {
+            proof.sent_bytes += plan.cargo_bytes(transfer.cargo);
+            if let Cargo::State(queries, Handover::Given) = transfer.cargo {
+                states.remove(&queries);
             }
         }
-        proof.peak_blocks = proof.peak_blocks.max(held.len() as u64);
-        proof.peak_kv_bytes = proof.peak_kv_bytes.max(bytes(&held));
-        if let Some(block) = step.drop {
-            held.remove(&block);
+        if let Some(operand) = step.drop {
+            held.remove(&operand);
         }
     }
     Ok(proof)
+}
+
+impl RankProof {
+    fn count_peaks(
+        &mut self,
+        plan: &Plan,
+        own: QueriesId,
+        (held, states): (&BTreeSet<Operand>, &BTreeSet<QueriesId>),
+    ) {
+        let blocks = || held.iter().filter_map(|operand| operand.block());
+        let queries = held.len() - blocks().count() - 1;
+        let visiting = states.iter().filter(|&&queries| queries != own).count();
+        self.peak_blocks = self.peak_blocks.max(blocks().count() as u64);
+        self.peak_kv_bytes = self.peak_kv_bytes.max(blocks().map(|b| plan.block_bytes(b)).sum());
+        self.peak_queries = self.peak_queries.max(queries as u64);
+        self.peak_states = self.peak_states.max(visiting as u64);
+    }
 }

@@ -3,7 +3,7 @@
 //! The engine measures the same quantities where they happen; the two must agree (the law).
 
 use crate::plan::Prepared;
-use crate::step::BlockId;
+use crate::step::{Attend, BlockId};
 use ringattn_core::Rank;
 use std::ops::AddAssign;
 
@@ -14,13 +14,13 @@ pub struct Expectation {
     pub resident_kv_bytes: u64,
     /// Most bytes of K and V held at once: the own shard, the block in use, the one arriving.
     pub peak_kv_bytes: u64,
-    /// Bytes of blocks and states sent.
+    /// Bytes of blocks, queries and states sent.
     pub sent_bytes: u64,
-    /// Bytes of blocks and states received.
+    /// Bytes of blocks, queries and states received.
     pub received_bytes: u64,
-    /// Of these, bytes of K and V: 0 where only states travel.
+    /// Of these, bytes of K and V: 0 where blocks stay.
     pub received_kv_bytes: u64,
-    /// Blocks and states received.
+    /// Blocks, queries and states received.
     pub hops: u64,
     /// (query, key) pairs computed, per query head.
     pub pairs: u64,
@@ -46,19 +46,19 @@ pub fn expect(prepared: &Prepared<'_>, rank: Rank) -> Expectation {
         Expectation { resident_kv_bytes: own, peak_kv_bytes: own, ..Expectation::default() };
     let mut visiting = 0;
     for step in prepared.steps(rank) {
-        if let Some(block) = step.attend {
-            result.pairs += plan.pairs(rank, block);
+        if let Some(Attend { queries, block }) = step.attend {
+            result.pairs += plan.pairs(queries.0, block);
         }
-        if let Some(transfer) = step.send {
-            result.sent_bytes += plan.cargo_bytes(rank, transfer.cargo);
+        for transfer in step.send.iter() {
+            result.sent_bytes += plan.cargo_bytes(transfer.cargo);
         }
-        let arriving = step.receive.and_then(|transfer| transfer.cargo.block());
-        let arriving = arriving.map_or(0, |block| plan.block_bytes(block));
-        if let Some(transfer) = step.receive {
-            result.received_bytes += plan.cargo_bytes(rank, transfer.cargo);
-            result.received_kv_bytes += arriving;
+        let mut arriving = 0;
+        for transfer in step.receive.iter() {
+            result.received_bytes += plan.cargo_bytes(transfer.cargo);
+            arriving += transfer.cargo.block().map_or(0, |block| plan.block_bytes(block));
             result.hops += 1;
         }
+        result.received_kv_bytes += arriving;
         result.peak_kv_bytes = result.peak_kv_bytes.max(own + visiting + arriving);
         visiting = arriving;
     }

@@ -53,7 +53,9 @@ pub fn spike_response(
 fn middle_message(plan: &Plan) -> Option<(Rank, u32)> {
     let last = plan.key_layout().ranks().next_back()?;
     let prepared = plan.prepare();
-    let received = prepared.steps(last).filter_map(|step| Some((step.receive?.peer, step.index)));
+    let received = prepared
+        .steps(last)
+        .flat_map(|step| step.receive.iter().map(move |transfer| (transfer.peer, step.index)));
     let received: Vec<_> = received.collect();
     received.get(received.len() / 2).copied()
 }

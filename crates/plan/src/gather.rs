@@ -7,7 +7,7 @@
 
 use crate::plan::Plan;
 use crate::ring::Ring;
-use crate::step::{BlockId, Cargo, Step, Transfer};
+use crate::step::{Attend, BlockId, Cargo, Operand, Step, Transfer, Transfers};
 use ringattn_core::Rank;
 
 /// The rank's `p` steps.
@@ -19,14 +19,14 @@ pub(crate) fn steps(plan: &Plan, rank: Rank) -> impl Iterator<Item = Step> + '_ 
         let more = index + 1 < ring.size;
         let transfer = |block, peer| Transfer { cargo: Cargo::Block(block), peer };
         let sees = plan.sees(rank, here);
+        let sent = more && plan.sees(target, BlockId(rank));
+        let comes = more && plan.sees(rank, BlockId(source));
         Step {
             index,
-            attend: sees.then_some(here),
-            send: (more && plan.sees(target, BlockId(rank)))
-                .then(|| transfer(BlockId(rank), target)),
-            receive: (more && plan.sees(rank, BlockId(source)))
-                .then(|| transfer(BlockId(source), source)),
-            drop: (sees && index > 0).then_some(here),
+            attend: sees.then_some(Attend { queries: plan.own_queries(rank), block: here }),
+            send: Transfers::new(sent.then(|| transfer(BlockId(rank), target)), None),
+            receive: Transfers::new(comes.then(|| transfer(BlockId(source), source)), None),
+            drop: (sees && index > 0).then_some(Operand::Block(here)),
         }
     })
 }

@@ -1,17 +1,20 @@
 //! The plan as text: a headline and the `p x p` grid of who attends which block when.
 //!
-//! A number is the block that the rank attends in that step, a number in parentheses one that only
-//! passes through, a dot a step without a block. Of states, `=5` is one exchanged with rank 5, `>5` one
-//! that goes to it and `<5` one that comes from it.
+//! A number is the block that the rank's queries attend in that step, a number in parentheses one that
+//! only passes through, a dot a step in which nothing is computed or moved. `q5` are the queries of rank 5 that
+//! attend the rank's own block, in parentheses likewise. Of states, `=5` is one exchanged with rank 5, `>5`
+//! one that goes to it and `<5` one that comes from it; they are not shown beside what is attended.
 
 use crate::plan::{Plan, Schedule};
-use crate::step::{Cargo, Step, Transfer};
+use crate::step::{Attend, Cargo, Operand, QueriesId, Step, Transfers};
+use ringattn_core::Rank;
 use std::fmt;
 
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::RingPassKv => "ring-pass-kv",
+            Self::RingPassQ => "ring-pass-q",
             Self::Gather => "gather",
             Self::Tree => "tree",
         })
@@ -35,7 +38,9 @@ impl fmt::Display for Plan {
             problem.mask
         )?;
         let last = self.world_size().saturating_sub(1).to_string().len();
-        let width = last + 2;
+        // States to one rank and from another stand in one cell.
+        let peers = if self.schedule() == Schedule::RingPassQ { 2 } else { 1 };
+        let width = peers * last + 2;
         let prepared = self.prepare();
         write!(f, "{:>1$} |", "rank", last.max(4))?;
         for step in 0..prepared.step_count() {
@@ -45,7 +50,7 @@ impl fmt::Display for Plan {
         for rank in self.key_layout().ranks() {
             write!(f, "{:>1$} |", rank.0, last.max(4))?;
             for step in prepared.steps(rank) {
-                write!(f, " {:>width$}", cell(&step))?;
+                write!(f, " {:>width$}", cell((rank, self.own_queries(rank)), &step))?;
             }
             writeln!(f)?;
         }
@@ -53,17 +58,27 @@ impl fmt::Display for Plan {
     }
 }
 
-fn cell(step: &Step) -> String {
-    let state = |transfer: Option<Transfer>| match transfer {
-        Some(Transfer { cargo: Cargo::State(_), peer }) => Some(peer),
-        _ => None,
+fn cell((rank, own): (Rank, QueriesId), step: &Step) -> String {
+    let operand = |transfers: &Transfers| transfers.iter().find_map(|t| t.cargo.operand());
+    let state = |transfers: &Transfers| {
+        let mut states = transfers.iter().filter(|t| matches!(t.cargo, Cargo::State(..)));
+        states.next().map(|transfer| transfer.peer)
     };
-    match (step.attend, step.send, state(step.receive)) {
-        (Some(block), ..) => block.to_string(),
-        (None, Some(Transfer { cargo: Cargo::Block(block), .. }), _) => format!("({block})"),
-        (None, Some(Transfer { peer, .. }), None) => format!(">{peer}"),
-        (None, Some(Transfer { peer, .. }), Some(_)) => format!("={peer}"),
-        (None, None, Some(peer)) => format!("<{peer}"),
-        (None, None, None) => ".".to_owned(),
+    let passing = operand(&step.send).map(|operand| match operand {
+        Operand::Block(block) => format!("({block})"),
+        Operand::Queries(queries) => format!("(q{queries})"),
+    });
+    match (step.attend, passing, state(&step.send), state(&step.receive)) {
+        (Some(Attend { queries, block }), ..) if block.0 == rank && queries != own => {
+            format!("q{queries}")
+        }
+        (Some(Attend { block, .. }), ..) => block.to_string(),
+        (None, Some(passing), ..) => passing,
+        (None, None, Some(to), Some(from)) if to == from => format!("={to}"),
+        (None, None, to, from) => {
+            let sign = |sign, peer: Option<Rank>| peer.map(|peer| format!("{sign}{peer}"));
+            let parts: String = [sign('>', to), sign('<', from)].into_iter().flatten().collect();
+            if parts.is_empty() { ".".to_owned() } else { parts }
+        }
     }
 }

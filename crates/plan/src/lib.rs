@@ -16,6 +16,7 @@ mod experiment;
 mod gather;
 mod grid;
 mod layout;
+mod pass_q;
 mod plan;
 mod problem;
 mod ring;
@@ -40,7 +41,7 @@ pub use plan::{Plan, PlanError, Prepared, QueryPlacement, Schedule};
 pub use problem::{Problem, ProblemError};
 pub use segment::{BlockOrder, Segment};
 pub use simulate::{Conditions, SimulationError, Spike, simulate, simulate_into};
-pub use step::{BlockId, Cargo, Handover, Step, Transfer};
+pub use step::{Attend, BlockId, Cargo, Handover, Operand, QueriesId, Step, Transfer, Transfers};
 pub use timeline::{
     Activity, Nanos, RankTotals, Span, Summary, Timeline, TimelineError, Track, Transmission,
     WaitCause, WaitEdge,

@@ -2,9 +2,10 @@
 
 use crate::gather;
 use crate::layout::{Layout, LayoutError, LayoutKind, Run};
+use crate::pass_q;
 use crate::problem::{Problem, ProblemError};
-use crate::ring::{self, Reaches};
-use crate::step::{BlockId, Cargo, Step};
+use crate::ring::{self, Reaches, Traveller};
+use crate::step::{BlockId, Cargo, QueriesId, Step};
 use crate::tree::{self, tree_rounds};
 use ringattn_core::{DType, Interval, Position, Rank, Slot};
 use thiserror::Error;
@@ -14,6 +15,8 @@ use thiserror::Error;
 pub enum Schedule {
     /// K,V blocks circulate, queries stay (Ring Attention, 2310.01889).
     RingPassKv,
+    /// Queries circulate, K,V blocks stay, partial states go straight back (pass-Q, 2411.01783).
+    RingPassQ,
     /// K,V blocks come straight from their owners, queries stay.
     Gather,
     /// K,V blocks stay, every rank holds all queries, partial states are all-reduced (Tree Attention,
@@ -34,7 +37,7 @@ impl Schedule {
     /// Where the schedule needs the queries.
     pub fn query_placement(self) -> QueryPlacement {
         match self {
-            Self::RingPassKv | Self::Gather => QueryPlacement::Sharded,
+            Self::RingPassKv | Self::RingPassQ | Self::Gather => QueryPlacement::Sharded,
             Self::Tree => QueryPlacement::Replicated,
         }
     }
@@ -214,25 +217,38 @@ impl Plan {
         self.key_layout.count(block.0) * self.problem.kv_bytes_per_token()
     }
 
-    /// Bytes of the rank's partial state: `Hq (d + 2)` f32 per query.
-    pub fn state_bytes(&self, rank: Rank) -> u64 {
-        let shape = self.problem.shape;
-        let elements = shape.query_heads() as u64 * (shape.head_dim() as u64 + 2);
-        self.query_count(rank).saturating_mul(elements * DType::F32.size())
+    /// The queries that live on the rank.
+    pub fn own_queries(&self, rank: Rank) -> QueriesId {
+        QueriesId(self.query_holder(rank))
     }
 
-    /// Bytes of what `rank` sends or receives; states of other ranks have as many queries as its own.
-    pub fn cargo_bytes(&self, rank: Rank, cargo: Cargo) -> u64 {
+    /// Bytes of the queries: `Hq d` f32 each, as which they are computed and travel.
+    pub fn query_bytes(&self, queries: QueriesId) -> u64 {
+        let row = self.problem.shape.query_width() as u64 * DType::F32.size();
+        self.query_count(queries.0).saturating_mul(row)
+    }
+
+    /// Bytes of the queries' partial state: `Hq (d + 2)` f32 per query.
+    pub fn state_bytes(&self, queries: QueriesId) -> u64 {
+        let shape = self.problem.shape;
+        let elements = shape.query_heads() as u64 * (shape.head_dim() as u64 + 2);
+        self.query_count(queries.0).saturating_mul(elements * DType::F32.size())
+    }
+
+    /// Bytes of what travels.
+    pub fn cargo_bytes(&self, cargo: Cargo) -> u64 {
         match cargo {
             Cargo::Block(block) => self.block_bytes(block),
-            Cargo::State(_) => self.state_bytes(rank),
+            Cargo::Queries(queries) => self.query_bytes(queries),
+            Cargo::State(queries, _) => self.state_bytes(queries),
         }
     }
 
     /// Works out what the steps of all ranks have in common.
     pub fn prepare(&self) -> Prepared<'_> {
         let common = match self.schedule {
-            Schedule::RingPassKv => Common::Ring(Reaches::new(self)),
+            Schedule::RingPassKv => Common::Ring(Reaches::new(self, Traveller::Blocks)),
+            Schedule::RingPassQ => Common::PassQ(Reaches::new(self, Traveller::Queries)),
             Schedule::Gather => Common::Gather,
             Schedule::Tree => Common::Tree,
         };
@@ -252,6 +268,8 @@ pub struct Prepared<'a> {
 enum Common {
     /// How far each block travels.
     Ring(Reaches),
+    /// How far the queries of each rank travel.
+    PassQ(Reaches),
     Gather,
     Tree,
 }
@@ -266,14 +284,24 @@ impl<'a> Prepared<'a> {
     pub fn step_count(&self) -> u32 {
         match self.common {
             Common::Ring(_) | Common::Gather => self.plan.world_size(),
+            Common::PassQ(_) => pass_q::step_count(self.plan.world_size()),
             Common::Tree => 1 + tree_rounds(self.plan.world_size()),
         }
+    }
+
+    /// Bytes that the busiest rank receives.
+    pub fn most_received_bytes(&self) -> u64 {
+        let received = |rank| self.steps(rank).flat_map(|step| step.receive.iter());
+        let bytes =
+            |rank| received(rank).map(|transfer| self.plan.cargo_bytes(transfer.cargo)).sum();
+        self.plan.key_layout.ranks().map(bytes).max().unwrap_or(0)
     }
 
     /// The rank's steps, made as they are asked for.
     pub fn steps(&self, rank: Rank) -> Box<dyn Iterator<Item = Step> + '_> {
         match &self.common {
             Common::Ring(reaches) => Box::new(ring::steps(self.plan, reaches, rank)),
+            Common::PassQ(reaches) => Box::new(pass_q::steps(self.plan, reaches, rank)),
             Common::Gather => Box::new(gather::steps(self.plan, rank)),
             Common::Tree => Box::new(tree::steps(self.plan, rank)),
         }

@@ -6,33 +6,48 @@
 
 use crate::closed_form::Shards;
 use crate::plan::Plan;
-use crate::step::{BlockId, Cargo, Step, Transfer};
+use crate::step::{Attend, BlockId, Cargo, Operand, Step, Transfer, Transfers};
 use ringattn_core::{Interval, Position, Rank};
 
-/// How many hops the block of each rank makes: the distance to the last rank that sees anything in
-/// it.
+/// How many hops what each rank owns makes around the ring: the distance to the last rank that needs it.
 #[derive(Clone, Debug)]
 pub(crate) struct Reaches(Vec<u32>);
+
+/// What travels around the ring.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Traveller {
+    /// Blocks, to ranks whose queries see something in them.
+    Blocks,
+    /// Queries, to ranks in whose block they see something.
+    Queries,
+}
 
 impl Reaches {
     /// By arithmetic where there is a closed form; else looks at every pair of ranks once, `O(p^2)` for
     /// masks whose hull is exact.
-    pub(crate) fn new(plan: &Plan) -> Self {
+    pub(crate) fn new(plan: &Plan, traveller: Traveller) -> Self {
         if let Some(shards) = Shards::of(plan) {
-            let ranks = plan.key_layout().ranks();
+            let reach = |owner: Rank| match traveller {
+                Traveller::Blocks => shards.reach(owner.0.into()),
+                Traveller::Queries => shards.query_reach(owner.0.into()),
+            };
             // A distance around the ring is less than its size.
-            return Self(ranks.map(|owner| shards.reach(owner.0.into()) as u32).collect());
+            return Self(plan.key_layout().ranks().map(|owner| reach(owner) as u32).collect());
         }
         let ring = Ring { size: plan.world_size() };
         let spans = Spans::new(plan);
+        let needs = |other: Rank, owner: Rank| match traveller {
+            Traveller::Blocks => spans.sees(plan, other, owner),
+            Traveller::Queries => spans.sees(plan, owner, other),
+        };
         let reach = |owner: Rank| {
-            let seen = |&distance: &u32| spans.sees(plan, ring.forth(owner, distance), owner);
-            (1..ring.size).rev().find(seen).unwrap_or(0)
+            let needed = |&distance: &u32| needs(ring.forth(owner, distance), owner);
+            (1..ring.size).rev().find(needed).unwrap_or(0)
         };
         Self(plan.key_layout().ranks().map(reach).collect())
     }
 
-    fn of(&self, owner: Rank) -> u32 {
+    pub(crate) fn of(&self, owner: Rank) -> u32 {
         self.0[owner.index()]
     }
 }
@@ -73,12 +88,13 @@ pub(crate) fn steps<'a>(
         let held = index <= reaches.of(here.0);
         let passes_on = index < reaches.of(here.0);
         let comes = index + 1 < ring.size && index < reaches.of(next.0);
+        let attend = Attend { queries: plan.own_queries(rank), block: here };
         Step {
             index,
-            attend: (held && plan.sees(rank, here)).then_some(here),
-            send: passes_on.then(|| transfer(here, ring.forth(rank, 1))),
-            receive: comes.then(|| transfer(next, ring.back(rank, 1))),
-            drop: (held && index > 0).then_some(here),
+            attend: (held && plan.sees(rank, here)).then_some(attend),
+            send: Transfers::new(passes_on.then(|| transfer(here, ring.forth(rank, 1))), None),
+            receive: Transfers::new(comes.then(|| transfer(next, ring.back(rank, 1))), None),
+            drop: (held && index > 0).then_some(Operand::Block(here)),
         }
     })
 }

@@ -1,14 +1,15 @@
 //! A plan's steps in time: what each rank would do when, on machines that differ and links that falter.
 //!
-//! Follows the engine's loop. In a step a rank posts its receive and its send, attends its block, waits
-//! for the receive and then for the send. Messages between two ranks match in order. A transfer begins
-//! when both sides have posted and takes `latency + bytes / bandwidth` of its link, and a send is over
-//! when the receiver has matched it (synchronous, as the engine's). Noise comes from a seed, so that
-//! the same conditions give the same timeline. Knows no clock: times are computed.
+//! Follows the engine's loop. In a step a rank posts its receives and its sends, attends its block, waits
+//! for the receives and then for the sends. Messages between two ranks match in order. A transfer begins
+//! when both sides have posted and takes `latency + bytes / bandwidth` of its link; two that a rank
+//! receives in one step share its bandwidth, so one follows the other. A send is over when the receiver
+//! has matched it (synchronous, as the engine's). Noise comes from a seed, so that the same conditions
+//! give the same timeline. Knows no clock: times are computed.
 
 use crate::cost::{MAX_ENUMERATED_RANKS, Machine, MachineError, pair_counter};
 use crate::plan::Plan;
-use crate::step::{Step, Transfer};
+use crate::step::{Attend, Step, Transfer};
 use crate::timeline::{Activity, Nanos, Span, Timeline, Transmission, WaitCause};
 use ringattn_core::Rank;
 use std::collections::BTreeMap;
@@ -154,7 +155,7 @@ pub fn simulate_into(
     let prepared = plan.prepare();
     let steps = plan.key_layout().ranks().map(|rank| prepared.steps(rank).collect()).collect();
     let pairs = pair_counter(plan);
-    let pairs = |rank, step: &Step| step.attend.map_or(0, |block| pairs(rank, block));
+    let pairs = |step: &Step| step.attend.map_or(0, |attend| pairs(attend.queries.0, attend.block));
     let ranks = plan.key_layout().ranks();
     let speeds = ranks
         .map(|rank| conditions.machine.flops / Conditions::factor(&conditions.slow_ranks, rank))
@@ -180,17 +181,18 @@ struct Walker {
     posted: Option<Posted>,
 }
 
+/// Entries of the step's transfers, in their order.
 #[derive(Clone, Copy, Default)]
 struct Posted {
-    send: usize,
-    receive: usize,
+    sends: [usize; 2],
+    receives: [usize; 2],
 }
 
-/// When the peers of a step posted; 0 where it has none.
+/// When the peers of a step's transfers posted, in their order; 0 where there is none.
 #[derive(Clone, Copy, Default)]
 struct Peers {
-    sent: Nanos,
-    awaited: Nanos,
+    sent: [Nanos; 2],
+    awaited: [Nanos; 2],
 }
 
 struct Simulation<'a> {
@@ -210,7 +212,7 @@ type Part = (Activity, Nanos, Nanos);
 impl Simulation<'_> {
     fn run(
         mut self,
-        pairs: &dyn Fn(Rank, &Step) -> u128,
+        pairs: &dyn Fn(&Step) -> u128,
         record: &mut dyn FnMut(Span),
     ) -> Result<(), SimulationError> {
         let mut walkers = vec![Walker::default(); self.steps.len()];
@@ -238,7 +240,7 @@ impl Simulation<'_> {
         &mut self,
         rank: Rank,
         walker: &mut Walker,
-        pairs: &dyn Fn(Rank, &Step) -> u128,
+        pairs: &dyn Fn(&Step) -> u128,
         record: &mut dyn FnMut(Span),
     ) -> bool {
         if walker.layer == self.conditions.layers {
@@ -248,8 +250,8 @@ impl Simulation<'_> {
         let start = walker.start;
         let posted = *walker.posted.get_or_insert_with(|| self.post(rank, &step, start));
         let Some(peers) = self.peers(rank, &step, posted) else { return false };
-        let (parts, end) = self.parts(rank, walker, &step, (peers, pairs(rank, &step)));
-        for (activity, start, end) in parts.into_iter().flatten() {
+        let (parts, end) = self.parts(rank, walker, &step, (peers, pairs(&step)));
+        for (activity, start, end) in parts {
             record(Span { rank, layer: walker.layer, step: step.index, activity, start, end });
         }
         walker.step += 1;
@@ -262,14 +264,14 @@ impl Simulation<'_> {
 
     fn post(&mut self, rank: Rank, step: &Step, now: Nanos) -> Posted {
         let mut posted = Posted::default();
-        if let Some(Transfer { peer, .. }) = step.send {
+        for (entry, Transfer { peer, .. }) in posted.sends.iter_mut().zip(step.send.iter()) {
             let sends = &mut self.channels.entry((rank, peer)).or_default().sends;
-            posted.send = sends.len();
+            *entry = sends.len();
             sends.push(now);
         }
-        if let Some(Transfer { peer, .. }) = step.receive {
+        for (entry, Transfer { peer, .. }) in posted.receives.iter_mut().zip(step.receive.iter()) {
             let receives = &mut self.channels.entry((peer, rank)).or_default().receives;
-            posted.receive = receives.len();
+            *entry = receives.len();
             receives.push(now);
         }
         posted
@@ -278,11 +280,13 @@ impl Simulation<'_> {
     /// When the peers posted their sides of the step's messages; `None` while one has not.
     fn peers(&self, rank: Rank, step: &Step, posted: Posted) -> Option<Peers> {
         let mut peers = Peers::default();
-        if let Some(Transfer { peer, .. }) = step.receive {
-            peers.sent = *self.channels.get(&(peer, rank))?.sends.get(posted.receive)?;
+        let entries = posted.receives.iter().zip(step.receive.iter());
+        for (moment, (&entry, Transfer { peer, .. })) in peers.sent.iter_mut().zip(entries) {
+            *moment = *self.channels.get(&(peer, rank))?.sends.get(entry)?;
         }
-        if let Some(Transfer { peer, .. }) = step.send {
-            peers.awaited = *self.channels.get(&(rank, peer))?.receives.get(posted.send)?;
+        let entries = posted.sends.iter().zip(step.send.iter());
+        for (moment, (&entry, Transfer { peer, .. })) in peers.awaited.iter_mut().zip(entries) {
+            *moment = *self.channels.get(&(rank, peer))?.receives.get(entry)?;
         }
         Some(peers)
     }
@@ -294,32 +298,34 @@ impl Simulation<'_> {
         walker: &Walker,
         step: &Step,
         (peers, pairs): (Peers, u128),
-    ) -> ([Option<Part>; 6], Nanos) {
+    ) -> (Vec<Part>, Nanos) {
         let start = walker.start;
-        let mut parts = [None; 6];
+        let mut parts = Vec::with_capacity(6);
         let mut now = start;
-        if let Some(block) = step.attend {
+        if let Some(Attend { queries, block }) = step.attend {
             let flops = pairs.saturating_mul(4 * self.plan.problem().shape.query_width() as u128);
             now += Nanos::from_seconds(flops as f64 / self.speeds[rank.index()]);
             let narrow = |count| u64::try_from(count).unwrap_or(u64::MAX);
-            let activity = Activity::Attend { block, pairs: narrow(pairs), flops: narrow(flops) };
-            parts[0] = Some((activity, start, now));
+            let (pairs, flops) = (narrow(pairs), narrow(flops));
+            parts.push((Activity::Attend { queries, block, pairs, flops }, start, now));
         }
-        if let Some(transfer) = step.receive {
+        let mut link_free = start;
+        for (transfer, sent) in step.receive.iter().zip(peers.sent) {
             let peer = transfer.peer;
-            let begin = start.max(peers.sent);
+            let begin = link_free.max(sent);
             let mut end = begin;
             end += self.transfer_time(peer, walker.layer, step.index, transfer);
-            parts[1] = Some((Activity::Receive(self.transmission(transfer)), begin, end));
+            link_free = end;
+            parts.push((Activity::Receive(self.transmission(transfer)), begin, end));
             let matched = begin.clamp(now, end.max(now));
-            parts[2] = wait(WaitCause::Peer, peer, now, matched);
-            parts[3] = wait(WaitCause::Transfer, peer, matched, end);
+            parts.extend(wait(WaitCause::Peer, peer, now, matched));
+            parts.extend(wait(WaitCause::Transfer, peer, matched, end));
             now = now.max(end);
         }
-        if let Some(transfer) = step.send {
-            let matched = start.max(peers.awaited);
-            parts[4] = Some((Activity::Send(self.transmission(transfer)), start, matched));
-            parts[5] = wait(WaitCause::Peer, transfer.peer, now, matched);
+        for (transfer, awaited) in step.send.iter().zip(peers.awaited) {
+            let matched = start.max(awaited);
+            parts.push((Activity::Send(self.transmission(transfer)), start, matched));
+            parts.extend(wait(WaitCause::Peer, transfer.peer, now, matched));
             now = now.max(matched);
         }
         (parts, now)
@@ -327,7 +333,7 @@ impl Simulation<'_> {
 
     fn transmission(&self, transfer: Transfer) -> Transmission {
         let Transfer { cargo, peer } = transfer;
-        Transmission { block: cargo.block(), peer, bytes: self.plan.cargo_bytes(peer, cargo) }
+        Transmission { operand: cargo.operand(), peer, bytes: self.plan.cargo_bytes(cargo) }
     }
 
     fn transfer_time(&self, sender: Rank, layer: u32, step: u32, transfer: Transfer) -> Nanos {
@@ -337,7 +343,7 @@ impl Simulation<'_> {
         let spike: f64 = late.map(|spike| spike.seconds).sum();
         let place = [u64::from(layer), u64::from(sender.0), u64::from(step)];
         let noise = jitter * uniform(place.iter().fold(*seed, |seed, &part| mix(seed ^ part)));
-        let hop = machine.hop_seconds(self.plan.cargo_bytes(transfer.peer, transfer.cargo));
+        let hop = machine.hop_seconds(self.plan.cargo_bytes(transfer.cargo));
         Nanos::from_seconds(hop * link + spike + noise)
     }
 }

@@ -5,7 +5,7 @@
 //! track never overlap ([`Timeline::check`]). Knows no clock, no file format and not whether it was
 //! predicted or measured.
 
-use crate::step::BlockId;
+use crate::step::{BlockId, Operand, QueriesId};
 use ringattn_core::Rank;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -45,8 +45,10 @@ pub struct Span {
 /// What a rank does during a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Activity {
-    /// The rank's queries attend a block.
+    /// Queries attend a block.
     Attend {
+        /// Whose queries.
+        queries: QueriesId,
         /// The block.
         block: BlockId,
         /// (query, key) pairs, per query head.
@@ -76,8 +78,8 @@ pub enum Activity {
 /// What travels between two ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Transmission {
-    /// The block; `None` for a partial state `(m, z, y)` of the sender's queries.
-    pub block: Option<BlockId>,
+    /// The block or the queries; `None` for a partial state `(m, z, y)`.
+    pub operand: Option<Operand>,
     /// The other rank: the receiver of a send, the sender of a receive.
     pub peer: Rank,
     /// Its size in bytes.
@@ -98,12 +100,22 @@ pub enum WaitCause {
 pub enum Track {
     /// Attend and merge.
     Compute,
-    /// Sends.
+    /// Sends of blocks and queries.
     Send,
-    /// Receives.
+    /// Receives of blocks and queries.
     Receive,
+    /// Sends of states, which may run beside the others.
+    SendState,
+    /// Receives of states.
+    ReceiveState,
     /// Waits.
     Wait,
+}
+
+impl Track {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Compute, Self::Send, Self::Receive, Self::SendState, Self::ReceiveState, Self::Wait];
 }
 
 /// Time of one rank by activity.
@@ -224,8 +236,10 @@ impl Activity {
     pub fn track(&self) -> Track {
         match self {
             Self::Attend { .. } | Self::Merge { .. } => Track::Compute,
-            Self::Send(_) => Track::Send,
-            Self::Receive(_) => Track::Receive,
+            Self::Send(Transmission { operand: Some(_), .. }) => Track::Send,
+            Self::Send(_) => Track::SendState,
+            Self::Receive(Transmission { operand: Some(_), .. }) => Track::Receive,
+            Self::Receive(_) => Track::ReceiveState,
             Self::Wait { .. } => Track::Wait,
         }
     }
@@ -350,6 +364,8 @@ impl fmt::Display for Track {
             Self::Compute => "compute",
             Self::Send => "send",
             Self::Receive => "receive",
+            Self::SendState => "send states",
+            Self::ReceiveState => "receive states",
             Self::Wait => "wait",
         })
     }
@@ -373,7 +389,12 @@ mod tests {
         Span { rank: Rank(rank), layer: 0, step: 0, activity, start, end }
     }
 
-    const ATTEND: Activity = Activity::Attend { block: BlockId(Rank(0)), pairs: 1, flops: 8 };
+    const ATTEND: Activity = Activity::Attend {
+        queries: QueriesId(Rank(0)),
+        block: BlockId(Rank(0)),
+        pairs: 1,
+        flops: 8,
+    };
 
     fn wait(peer: u32) -> Activity {
         Activity::Wait { cause: WaitCause::Peer, peer: Rank(peer) }
@@ -390,6 +411,11 @@ mod tests {
         assert!(matches!(overlap, Err(TimelineError::Overlap { before: Nanos(5), .. })));
         let merge = Activity::Merge { peer: Rank(1) };
         assert!(check(&[attend((0, 5)), span(0, merge, (4, 6))]).is_err());
+        let message = |operand| Transmission { operand, peer: Rank(1), bytes: 1 };
+        let (queries, state) = (message(Some(Operand::Queries(QueriesId(Rank(1))))), message(None));
+        let both =
+            [span(0, Activity::Send(queries), (0, 5)), span(0, Activity::Send(state), (4, 6))];
+        assert_eq!(check(&both), Ok(()));
         assert!(matches!(check(&[attend((5, 4))]), Err(TimelineError::Backwards { .. })));
         let outside = TimelineError::Rank { rank: Rank(2), world_size: 2 };
         assert_eq!(check(&[span(2, ATTEND, (0, 1))]), Err(outside));

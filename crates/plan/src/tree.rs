@@ -9,7 +9,7 @@
 //! order and all get the same bits. Empty shards take part with the empty state.
 
 use crate::plan::Plan;
-use crate::step::{BlockId, Cargo, Handover, Step, Transfer};
+use crate::step::{Attend, BlockId, Cargo, Handover, Step, Transfer, Transfers};
 use ringattn_core::Rank;
 
 /// Rounds of messages until each of `p` ranks has the whole state.
@@ -21,15 +21,25 @@ pub fn tree_rounds(p: u32) -> u32 {
 /// The rank's steps: its own block, then a step per round.
 pub(crate) fn steps(plan: &Plan, rank: Rank) -> impl Iterator<Item = Step> + '_ {
     let tree = Tree::new(plan.world_size());
-    let own = BlockId(rank);
+    let (queries, own) = (plan.own_queries(rank), BlockId(rank));
     (0..=tree_rounds(plan.world_size())).map(move |index| match index.checked_sub(1) {
-        None => Step { attend: plan.sees(rank, own).then_some(own), ..Step::idle(index) },
+        None => {
+            let attend = plan.sees(rank, own).then_some(Attend { queries, block: own });
+            Step { attend, ..Step::idle(index) }
+        }
         Some(round) => {
             let (send, receive) = tree.round(rank, round);
-            Step { send, receive, ..Step::idle(index) }
+            let state = |exchange: Exchange| {
+                let cargo = |handover| Cargo::State(queries, handover);
+                Transfers::new(None, exchange.map(|(peer, h)| Transfer { cargo: cargo(h), peer }))
+            };
+            Step { send: state(send), receive: state(receive), ..Step::idle(index) }
         }
     })
 }
+
+/// The other rank, and what the sender keeps.
+type Exchange = Option<(Rank, Handover)>;
 
 /// The butterfly over the first `2^bits` ranks, and the ranks beyond them.
 #[derive(Clone, Copy)]
@@ -53,9 +63,9 @@ impl Tree {
         u32::from(self.size > self.core())
     }
 
-    /// What the rank sends and receives in a round.
-    fn round(self, rank: Rank, round: u32) -> (Option<Transfer>, Option<Transfer>) {
-        let state = |peer, handover| Some(Transfer { cargo: Cargo::State(handover), peer });
+    /// To whom the rank sends its state in a round, and from whom it receives one.
+    fn round(self, rank: Rank, round: u32) -> (Exchange, Exchange) {
+        let state = |peer, handover| Some((peer, handover));
         let bit = round.checked_sub(self.folds()).filter(|&bit| bit < self.bits);
         let (inside, beyond) = (rank.0 < self.core(), Rank(rank.0.wrapping_add(self.core())));
         let below = Rank(rank.0.wrapping_sub(self.core()));

@@ -5,7 +5,11 @@
 use ringattn_core::{
     AttentionShape, DType, Documents, Interval, Mask, Position, QueryIntervals, Rank, Window,
 };
-use ringattn_plan::{BlockId, Layout, LayoutKind, Plan, Problem, Schedule, check, expect};
+use ringattn_plan::{
+    BlockId, Layout, LayoutKind, Operand, Plan, Problem, QueriesId, Schedule, check, expect,
+};
+
+const RINGS: [Schedule; 2] = [Schedule::RingPassKv, Schedule::RingPassQ];
 
 fn masks(len: u64) -> Vec<Mask> {
     let window = |left, right| Mask::Window(Window { left, right });
@@ -51,17 +55,9 @@ fn every_small_plan_is_proved() {
         for p in 1..=9 {
             for layout in layouts(len, p) {
                 for mask in masks(len) {
-                    let problem = problem(len, mask);
-                    let plan = Plan::new(problem, layout.clone(), Schedule::RingPassKv).unwrap();
-                    let prepared = plan.prepare();
-                    let proof = check(&plan).unwrap_or_else(|e| panic!("{e}\n{plan}"));
-                    for (rank, proved) in (0..).map(Rank).zip(&proof.ranks) {
-                        let expected = expect(&prepared, rank);
-                        assert_eq!(proved.peak_kv_bytes, expected.peak_kv_bytes, "{plan}");
-                        assert_eq!(proved.sent_bytes, expected.sent_bytes, "{plan}");
-                        assert_eq!(proved.received_bytes, expected.received_bytes, "{plan}");
-                        assert_eq!(proved.hops, expected.hops, "{plan}");
-                        assert!(proved.peak_blocks <= 3, "{plan}");
+                    for schedule in RINGS {
+                        let problem = problem(len, mask.clone());
+                        check_proof(&Plan::new(problem, layout.clone(), schedule).unwrap());
                     }
                 }
             }
@@ -69,10 +65,33 @@ fn every_small_plan_is_proved() {
     }
 }
 
-/// A block is forwarded to the last rank that sees anything in it and no further, by the intervals of
-/// every query.
+fn check_proof(plan: &Plan) {
+    let prepared = plan.prepare();
+    let proof = check(plan).unwrap_or_else(|e| panic!("{e}\n{plan}"));
+    for (rank, proved) in (0..).map(Rank).zip(&proof.ranks) {
+        let expected = expect(&prepared, rank);
+        assert_eq!(proved.peak_kv_bytes, expected.peak_kv_bytes, "{plan}");
+        assert_eq!(proved.sent_bytes, expected.sent_bytes, "{plan}");
+        assert_eq!(proved.received_bytes, expected.received_bytes, "{plan}");
+        assert_eq!(proved.received_kv_bytes, expected.received_kv_bytes, "{plan}");
+        assert_eq!(proved.hops, expected.hops, "{plan}");
+        // The own shard, the one in use and the one arriving; the state in use and the one going home.
+        let most = match plan.schedule() {
+            Schedule::RingPassQ => (1, 2, 2),
+            _ => (3, 0, 0),
+        };
+        let (blocks, queries, states) =
+            (proved.peak_blocks, proved.peak_queries, proved.peak_states);
+        assert!(blocks <= most.0 && queries <= most.1 && states <= most.2, "{plan}");
+    }
+    let most = proof.ranks.iter().map(|rank| rank.received_bytes).max().unwrap();
+    assert_eq!(prepared.most_received_bytes(), most);
+}
+
+/// A block is forwarded to the last rank that sees anything in it and no further, queries to the last
+/// rank in whose block they see anything, by the intervals of every query.
 #[test]
-fn every_block_travels_as_far_as_it_is_seen() {
+fn everything_travels_as_far_as_it_is_needed() {
     for len in 0..=17_u64 {
         for p in 1..=9 {
             for layout in layouts(len, p) {
@@ -80,9 +99,10 @@ fn every_block_travels_as_far_as_it_is_seen() {
                     (0..=len as i64 + 1).flat_map(|w| [(w, 0), (0, w), (w, 2 - w), (1, w)]);
                 let windows = windows.map(|(left, right)| Mask::Window(Window { left, right }));
                 for mask in masks(len).into_iter().chain(windows) {
-                    let problem = problem(len, mask);
-                    let plan = Plan::new(problem, layout.clone(), Schedule::RingPassKv).unwrap();
-                    check_reaches(&plan);
+                    for schedule in RINGS {
+                        let problem = problem(len, mask.clone());
+                        check_reaches(&Plan::new(problem, layout.clone(), schedule).unwrap());
+                    }
                 }
             }
         }
@@ -94,17 +114,23 @@ fn check_reaches(plan: &Plan) {
     let mut hops = vec![0; p as usize];
     let prepared = plan.prepare();
     for rank in plan.key_layout().ranks() {
-        for block in prepared.steps(rank).filter_map(|step| step.send?.cargo.block()) {
-            hops[block.0.index()] += 1;
+        let sent = prepared.steps(rank).flat_map(|step| step.send.iter());
+        for operand in sent.filter_map(|transfer| transfer.cargo.operand()) {
+            let (Operand::Block(BlockId(owner)) | Operand::Queries(QueriesId(owner))) = operand;
+            hops[owner.index()] += 1;
         }
     }
     for owner in 0..p {
-        let sees = |&distance: &u32| {
-            let rank = Rank((owner + distance) % p);
-            plan.intervals(rank, BlockId(Rank(owner))).any(|interval| !interval.is_empty())
+        let needs = |&distance: &u32| {
+            let (owner, other) = (Rank(owner), Rank((owner + distance) % p));
+            let (rank, block) = match plan.schedule() {
+                Schedule::RingPassQ => (owner, BlockId(other)),
+                _ => (other, BlockId(owner)),
+            };
+            plan.intervals(rank, block).any(|interval| !interval.is_empty())
         };
-        let expected = (1..p).rev().find(sees).unwrap_or(0);
-        assert_eq!(hops[owner as usize], expected, "block {owner}\n{plan}");
+        let expected = (1..p).rev().find(needs).unwrap_or(0);
+        assert_eq!(hops[owner as usize], expected, "of rank {owner}\n{plan}");
     }
 }
 
@@ -115,8 +141,10 @@ fn queries_and_keys_may_be_different_tokens() {
             let problem = Problem { queries, keys, ..problem(0, Mask::Causal) };
             let layout = |len| Layout::new(kind, None, len, p).unwrap();
             let (q, k) = (layout(queries), layout(keys));
-            let plan = Plan::with_layouts(problem, q, k, Schedule::RingPassKv).unwrap();
-            check(&plan).unwrap_or_else(|e| panic!("{e}\n{plan}"));
+            for schedule in RINGS {
+                let (problem, q, k) = (problem.clone(), q.clone(), k.clone());
+                check_proof(&Plan::with_layouts(problem, q, k, schedule).unwrap());
+            }
         }
     }
 }

@@ -234,3 +234,27 @@ fn llama_3_8b_ring_elements() {
         assert_eq!((elements / 1e6).round(), expected);
     }
 }
+
+/// The same of queries that go round and of their states that come back, which hold `m` and `z` where
+/// others send one `lse`: `d + 2` numbers a row and head, not `d + 1`.
+#[test]
+fn llama_3_8b_pass_q_elements() {
+    let shape = AttentionShape::new(32, 8, 128).unwrap();
+    for (p, queries, states) in [
+        (2, 268.0, 271.0),
+        (4, 403.0, 406.0),
+        (8, 470.0, 473.0),
+        (16, 503.0, 507.0),
+        (32, 520.0, 524.0),
+    ] {
+        let (len, kv_dtype) = (131_072, DType::Bf16);
+        let problem = Problem { shape, queries: len, keys: len, mask: Mask::Full, kv_dtype };
+        let layout = Layout::new(LayoutKind::Zigzag, None, len, p).unwrap();
+        let plan = Plan::new(problem, layout, Schedule::RingPassQ).unwrap();
+        let elements = plan.prepare().most_received_bytes() / 4;
+        let rows = (len - len / u64::from(p)) * 32;
+        assert_eq!(elements, rows * 128 + rows * 130);
+        let millions = |numbers: u64| (numbers as f64 / 1e6).round();
+        assert_eq!((millions(rows * 128), millions(rows * 129)), (queries, states));
+    }
+}

@@ -56,6 +56,32 @@ fn full_masks_take_the_longer_of_computing_and_hop_in_every_step() {
 }
 
 #[test]
+fn queries_and_states_travel_beside_the_computing() {
+    // 4 ranks of 10 tokens: 100 pairs a step, 40 bytes of queries, which is half of K and V, and 120 of
+    // states. Queries arrive in the first three steps, states in the last three of five.
+    let whole = plan(LayoutKind::Contiguous, 40, 4, Mask::Full);
+    let layout = whole.key_layout().clone();
+    let plan = Plan::new(whole.problem().clone(), layout, Schedule::RingPassQ).unwrap();
+    for (pair, token, expected) in [
+        (1.0, 1.0, 4 * 100 + 15),
+        (1.0, 4.0, 4 * 100 + 60),
+        (1.0, 6.0, 2 * 100 + 120 + 100 + 90),
+        (1.0, 8.0, 2 * 100 + 160 + 120 + 120),
+        (0.1, 8.0, 2 * 40 + 160 + 120 + 120),
+    ] {
+        let conditions = Conditions::of(machine(pair, token, 0.0));
+        let summary = summary(&plan, &conditions);
+        assert_eq!(summary.end, Nanos(expected), "{pair} {token}");
+        let lockstep = Timing::new(&price(&plan).unwrap(), &conditions.machine);
+        assert!((lockstep.total * 1e9 - expected as f64).abs() < 1e-6);
+        for rank in &summary.totals {
+            assert_eq!(rank.receive, Nanos((60.0 * token) as u64));
+            assert_eq!(rank.attend, Nanos((400.0 * pair) as u64));
+        }
+    }
+}
+
+#[test]
 fn a_slow_rank_holds_up_its_neighbours() {
     let plan = plan(LayoutKind::Contiguous, 20, 2, Mask::Full);
     let slow_ranks = vec![(Rank(1), 3.0)];

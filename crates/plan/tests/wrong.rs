@@ -4,9 +4,11 @@
 
 use ringattn_core::{AttentionShape, DType, Mask, Rank};
 use ringattn_plan::{
-    BlockId, Cargo, CheckError, Handover, Layout, LayoutKind, Plan, PlanError, Problem,
-    QueryPlacement, Schedule, Step, Transfer, check_steps,
+    BlockId, Cargo, CheckError, Handover, Layout, LayoutKind, Operand, Plan, PlanError, Problem,
+    QueriesId, QueryPlacement, Schedule, Step, Transfer, Transfers, check_steps,
 };
+
+const NONE: Transfers = Transfers::NONE;
 
 fn plan() -> Plan {
     let shape = AttentionShape::new(1, 1, 4).unwrap();
@@ -45,11 +47,11 @@ fn each_fault_is_named() {
     let twice = CheckError::Attended { rank, block, expected: 1, actual: 2 };
     let repeat = |steps: &mut Vec<Vec<Step>>| {
         let again = steps[1][1];
-        steps[1].push(Step { send: None, receive: None, ..again });
+        steps[1].push(Step { send: NONE, receive: NONE, ..again });
     };
     assert_eq!(refused(repeat), twice);
 
-    let early = CheckError::NotHeld { rank, step: 0, block };
+    let early = CheckError::NotHeld { rank, step: 0, operand: Operand::Block(block) };
     let swap = |steps: &mut Vec<Vec<Step>>| {
         let first = steps[1][0].attend;
         steps[1][0].attend = steps[1][1].attend;
@@ -58,21 +60,21 @@ fn each_fault_is_named() {
     assert_eq!(refused(swap), early);
 
     let no_send = CheckError::Deadlock { rank, step: 1 };
-    assert_eq!(refused(|steps| steps[0][1].send = None), no_send);
+    assert_eq!(refused(|steps| steps[0][1].send = NONE), no_send);
 
     let own = BlockId(Rank(2));
     let cargo = Cargo::Block(own);
     let unreceived = CheckError::Unreceived { from: Rank(2), to: Rank(0), cargo };
     let extra = |steps: &mut Vec<Vec<Step>>| {
         let transfer = Transfer { cargo, peer: Rank(0) };
-        steps[2].push(Step { send: Some(transfer), ..Step::idle(3) });
+        steps[2].push(Step { send: Transfers::new(Some(transfer), None), ..Step::idle(3) });
     };
     assert_eq!(refused(extra), unreceived);
 
     let expected = Cargo::Block(BlockId(Rank(1)));
     let wrong = CheckError::WrongPayload { rank: Rank(0), step: 1, expected, actual: cargo };
     let stale = |steps: &mut Vec<Vec<Step>>| {
-        if let Some(transfer) = &mut steps[2][1].send {
+        for transfer in steps[2][1].send.iter_mut() {
             transfer.cargo = cargo;
         }
     };
@@ -85,9 +87,9 @@ fn a_cycle_of_waits_is_found() {
     let cyclic = |steps: &mut Vec<Vec<Step>>| {
         for steps in steps.iter_mut() {
             let (first, second) = (steps[0], steps[1]);
-            let receive_only = Step { send: None, ..first };
+            let receive_only = Step { send: NONE, ..first };
             let send_only =
-                Step { send: first.send, receive: None, attend: None, drop: None, ..first };
+                Step { send: first.send, receive: NONE, attend: None, drop: None, ..first };
             steps.splice(0..2, [receive_only, send_only, second]);
         }
     };
@@ -99,8 +101,8 @@ fn faults_of_states_are_named() {
     let tree = tree();
     // Whoever gives its state away and gets one of its own peers' back misses a block.
     let given = |steps: &mut Vec<Vec<Step>>| {
-        if let Some(transfer) = &mut steps[3][1].send {
-            transfer.cargo = Cargo::State(Handover::Given);
+        for transfer in steps[3][1].send.iter_mut() {
+            transfer.cargo = Cargo::State(QueriesId(Rank(0)), Handover::Given);
         }
     };
     let (rank, block) = (Rank(3), BlockId(Rank(3)));
@@ -116,8 +118,8 @@ fn faults_of_states_are_named() {
     // Ranks 0 and 3, 1 and 2 meet first, then 0 and 1, 2 and 3: rank 1 adds (1 2) to (0 3), rank 2,
     // which comes before rank 3, puts its own (1 2) first.
     let crossed = |steps: &mut Vec<Vec<Step>>| {
-        let cargo = Cargo::State(Handover::Copied);
-        let exchange = |peer| Some(Transfer { cargo, peer: Rank(peer) });
+        let cargo = Cargo::State(QueriesId(Rank(0)), Handover::Copied);
+        let exchange = |peer| Transfers::new(None, Some(Transfer { cargo, peer: Rank(peer) }));
         for (steps, peers) in steps.iter_mut().zip([[3, 1], [2, 0], [1, 3], [0, 2]]) {
             for (step, peer) in steps[1..].iter_mut().zip(peers) {
                 (step.send, step.receive) = (exchange(peer), exchange(peer));
@@ -127,17 +129,66 @@ fn faults_of_states_are_named() {
     assert_eq!(refused_of(&tree, crossed), CheckError::Order { rank: Rank(2) });
 
     let block_for_state = |steps: &mut Vec<Vec<Step>>| {
-        if let Some(transfer) = &mut steps[1][1].send {
+        for transfer in steps[1][1].send.iter_mut() {
             transfer.cargo = Cargo::Block(BlockId(Rank(1)));
         }
     };
     let wrong = CheckError::WrongPayload {
         rank: Rank(0),
         step: 1,
-        expected: Cargo::State(Handover::Copied),
+        expected: Cargo::State(QueriesId(Rank(0)), Handover::Copied),
         actual: Cargo::Block(BlockId(Rank(1))),
     };
     assert_eq!(refused_of(&tree, block_for_state), wrong);
+}
+
+#[test]
+fn faults_of_visiting_queries_are_named() {
+    let problem = plan().problem().clone();
+    let plan = Plan::new(problem, plan().key_layout().clone(), Schedule::RingPassQ).unwrap();
+    let refused = |spoil: &dyn Fn(&mut Vec<Vec<Step>>)| refused_of(&plan, spoil);
+    let queries = |rank| QueriesId(Rank(rank));
+
+    // The state that rank 1 owes rank 0 for its block.
+    let kept = |steps: &mut Vec<Vec<Step>>| {
+        steps[1][2].send = NONE;
+        steps[0][2].receive = NONE;
+    };
+    let (rank, block) = (Rank(0), BlockId(Rank(1)));
+    assert_eq!(refused(&kept), CheckError::Attended { rank, block, expected: 1, actual: 0 });
+
+    // Attended once more on the way.
+    let again = |steps: &mut Vec<Vec<Step>>| {
+        let attend = steps[1][1].attend;
+        steps[1][1].drop = None;
+        steps[1].insert(2, Step { attend, ..Step::idle(2) });
+    };
+    assert_eq!(refused(&again), CheckError::Attended { rank, block, expected: 1, actual: 2 });
+
+    let early = |steps: &mut Vec<Vec<Step>>| {
+        let (first, second) = (steps[1][0].attend, steps[1][1].attend);
+        (steps[1][0].attend, steps[1][1].attend) = (second, first);
+    };
+    let operand = Operand::Queries(queries(0));
+    assert_eq!(refused(&early), CheckError::NotHeld { rank: Rank(1), step: 0, operand });
+
+    // Whose state that is, rank 2 cannot tell from its own.
+    let astray = |steps: &mut Vec<Vec<Step>>| {
+        let cargo = Cargo::State(queries(1), Handover::Copied);
+        let state = |peer| Transfers::new(None, Some(Transfer { cargo, peer: Rank(peer) }));
+        steps[1].push(Step { send: state(2), ..Step::idle(4) });
+        steps[2].push(Step { receive: state(1), ..Step::idle(4) });
+    };
+    let foreign = CheckError::Foreign { rank: Rank(2), step: 4, queries: queries(1) };
+    assert_eq!(refused(&astray), foreign);
+
+    let expected = Cargo::Queries(queries(0));
+    let actual = Cargo::Queries(queries(1));
+    let swapped = |steps: &mut Vec<Vec<Step>>| {
+        steps[0][0].send.iter_mut().for_each(|transfer| transfer.cargo = actual);
+    };
+    let wrong = CheckError::WrongPayload { rank: Rank(1), step: 0, expected, actual };
+    assert_eq!(refused(&swapped), wrong);
 }
 
 #[test]
@@ -151,7 +202,7 @@ fn queries_must_be_where_the_schedule_needs_them() {
         Plan::new(problem.clone(), layout.clone(), Schedule::Tree),
         placement(Schedule::Tree, replicated, sharded)
     );
-    for schedule in [Schedule::RingPassKv, Schedule::Gather] {
+    for schedule in [Schedule::RingPassKv, Schedule::RingPassQ, Schedule::Gather] {
         assert_eq!(
             Plan::with_replicated_queries(problem.clone(), layout.clone(), schedule),
             placement(schedule, sharded, replicated)

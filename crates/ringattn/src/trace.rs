@@ -5,7 +5,9 @@
 
 use crate::report::Report;
 use ringattn_core::Rank;
-use ringattn_plan::{Activity, Span, Timeline, Track, Transmission, WaitCause};
+use ringattn_plan::{
+    Activity, BlockId, Operand, QueriesId, Span, Timeline, Track, Transmission, WaitCause,
+};
 use serde::{Serialize, Serializer};
 
 /// The trace of a run.
@@ -76,8 +78,7 @@ impl Serialize for Events<'_> {
             let process = Name::new("process_name", (rank, 0), format!("rank {rank} on {host}"));
             let thread =
                 move |track: Track| Name::new("thread_name", (rank, tid(track)), track.to_string());
-            let tracks = [Track::Compute, Track::Send, Track::Receive, Track::Wait];
-            std::iter::once(process).chain(tracks.map(thread))
+            std::iter::once(process).chain(Track::ALL.map(thread))
         });
         let spans = self.timeline.spans.iter().map(|span| Event::Complete(Complete::of(span)));
         serializer.collect_seq(names.map(Event::Name).chain(spans))
@@ -91,6 +92,8 @@ fn tid(track: Track) -> u32 {
         Track::Send => 1,
         Track::Receive => 2,
         Track::Wait => 3,
+        Track::SendState => 4,
+        Track::ReceiveState => 5,
     }
 }
 
@@ -140,6 +143,8 @@ struct Args {
     layer: u32,
     step: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
+    queries: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     block: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     peer: Option<u32>,
@@ -157,7 +162,11 @@ impl Complete {
     fn of(span: &Span) -> Self {
         let mut args = Args { layer: span.layer, step: span.step, ..Args::default() };
         let mut message = |sent: &Transmission| {
-            args.block = sent.block.map(|block| block.0.0);
+            match sent.operand {
+                None => {}
+                Some(Operand::Block(BlockId(Rank(owner)))) => args.block = Some(owner),
+                Some(Operand::Queries(QueriesId(Rank(owner)))) => args.queries = Some(owner),
+            }
             args.peer = Some(sent.peer.0);
             args.bytes = Some(sent.bytes);
         };
@@ -170,8 +179,9 @@ impl Complete {
                 message(received);
                 "receive"
             }
-            Activity::Attend { block, pairs, flops } => {
-                (args.block, args.pairs) = (Some(block.0.0), Some(*pairs));
+            Activity::Attend { queries, block, pairs, flops } => {
+                (args.queries, args.block) = (Some(queries.0.0), Some(block.0.0));
+                args.pairs = Some(*pairs);
                 args.flops = Some(*flops);
                 "attend"
             }

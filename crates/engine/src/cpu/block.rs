@@ -1,10 +1,9 @@
 //! The K,V block of the CPU backend: rows of two shared tensors, immutable from its making on.
 
 use super::SharedRows;
-use ringattn_core::{DType, Elements, Message, MessageError, Part, Payload, Source, bf16, f16};
-use ringattn_kernel::{Arrangement, KeysValues};
-use std::ops::Range;
-use std::sync::Arc;
+use super::format::Format;
+use ringattn_core::{Message, MessageError, Payload};
+use ringattn_kernel::KeysValues;
 
 /// A K,V block; a clone is a second handle to the same memory.
 ///
@@ -34,14 +33,7 @@ impl Message for CpuBlock {
     }
 
     fn header(&self) -> Vec<u64> {
-        let dtype = match self.keys.dtype() {
-            DType::F32 => 0,
-            DType::Bf16 => 1,
-            DType::F16 => 2,
-        };
-        let keys = self.keys.rows();
-        let (heads, head_dim) = keys.shape();
-        vec![keys.len() as u64, heads as u64, head_dim as u64, dtype]
+        Format::of(&self.keys).words().to_vec()
     }
 
     fn payload(&self) -> Payload {
@@ -49,42 +41,9 @@ impl Message for CpuBlock {
     }
 
     fn from_payload(header: &[u64], payload: Vec<u8>) -> Result<Self, MessageError> {
-        let kind = Self::KIND;
-        let &[rows, heads, head_dim, dtype] = header else {
-            return Err(MessageError::Header { kind, expected: 4, actual: header.len() });
-        };
-        let dtype = match dtype {
-            0 => DType::F32,
-            1 => DType::Bf16,
-            2 => DType::F16,
-            value => return Err(MessageError::Field { kind, field: "dtype", value }),
-        };
-        let actual = payload.len() as u64;
-        let sizes = [rows, heads, head_dim, dtype.size()];
-        let expected = sizes.iter().fold(2_u64, |product, &size| product.saturating_mul(size));
-        if actual != expected {
-            return Err(MessageError::Payload { kind, expected, actual });
-        }
-        let arrangement =
-            Arrangement::token_major(heads as usize, rows as usize, head_dim as usize);
-        let (half, whole): (usize, Arc<dyn Source>) = (payload.len() / 2, Arc::new(payload));
-        let part = |range: Range<usize>| {
-            let in_place = Part::new(Arc::clone(&whole), range.clone())
-                .and_then(|part| SharedRows::of_source(Arc::new(part), dtype, arrangement));
-            in_place.unwrap_or_else(|| {
-                SharedRows::whole(aligned(&whole.bytes()[range], dtype), arrangement)
-            })
-        };
-        Ok(Self::new(part(0..half), part(half..2 * half)))
-    }
-}
-
-/// A copy of the elements, for bytes that are not aligned for their type.
-fn aligned(bytes: &[u8], dtype: DType) -> Elements {
-    match dtype {
-        DType::F32 => Elements::F32(bytemuck::pod_collect_to_vec::<u8, f32>(bytes)),
-        DType::Bf16 => Elements::Bf16(bytemuck::pod_collect_to_vec::<u8, bf16>(bytes)),
-        DType::F16 => Elements::F16(bytemuck::pod_collect_to_vec::<u8, f16>(bytes)),
+        let format = Format::parse(Self::KIND, header)?;
+        let [keys, values] = format.parts(Self::KIND, payload)?;
+        Ok(Self::new(keys, values))
     }
 }
 
@@ -92,6 +51,9 @@ fn aligned(bytes: &[u8], dtype: DType) -> Elements {
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
+    use ringattn_core::{DType, Elements, Source};
+    use ringattn_kernel::Arrangement;
+    use std::sync::Arc;
 
     /// Tokens 3 and 1 of `[2 heads, 4 tokens, 2]`, elements counted from 0.
     fn block(dtype: DType) -> CpuBlock {

@@ -1,4 +1,5 @@
-//! The state of a rank's query rows on the CPU, whose `y` lies where the output shall be.
+//! The state of a rank's query rows on the CPU, whose `y` lies where the output shall be, and that of
+//! visiting ones, which lies as it travels.
 
 use super::in_order;
 use crate::backend::MergeOrder;
@@ -6,7 +7,7 @@ use ringattn_core::{
     AttentionShape, ElementsView, Log2, NaturalLog, OutOfMemory, Partial, Slot, merge_row,
     normalize, try_filled,
 };
-use ringattn_kernel::{KernelError, OutputRows, StateMut, non_finite};
+use ringattn_kernel::{Arrangement, KernelError, OutputRows, StateMut, non_finite};
 
 /// The `(m, z, y)` of some query rows.
 #[derive(Debug)]
@@ -25,6 +26,19 @@ const ARRIVED: &str = "state of another rank";
 /// Query heads and head dimension.
 fn heads(shape: AttentionShape) -> (usize, usize) {
     (shape.query_heads(), shape.head_dim())
+}
+
+/// The empty state of so many visiting query rows.
+pub(super) fn empty(shape: AttentionShape, rows: usize) -> Result<Partial, KernelError> {
+    Partial::identity(shape, rows).map_err(no_memory)
+}
+
+/// A visiting state, to be written where it lies.
+pub(super) fn lend(state: &mut Partial) -> Result<StateMut<'_>, KernelError> {
+    let (heads, head_dim) = heads(state.shape());
+    let arrangement = Arrangement::token_major(heads, state.rows(), head_dim);
+    let Partial { m, z, y, .. } = state;
+    Ok(StateMut { m, z, y: OutputRows::whole(y, arrangement)? })
 }
 
 fn no_memory(error: OutOfMemory) -> KernelError {
@@ -64,7 +78,7 @@ impl<'a> CpuState<'a> {
 
     /// A copy that can travel.
     pub(super) fn partial(&self, shape: AttentionShape) -> Result<Partial, KernelError> {
-        let mut partial = Partial::identity(shape, self.y.len()).map_err(no_memory)?;
+        let mut partial = empty(shape, self.y.len())?;
         self.check(&partial)?;
         partial.m.copy_from_slice(&self.m);
         partial.z.copy_from_slice(&self.z);

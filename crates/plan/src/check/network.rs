@@ -1,9 +1,9 @@
 //! Ranks that walk their steps over channels of one message each, and what their states come to hold.
 //!
-//! A message is a block or the sender's state as it was when its step began. Knows no mask.
+//! A message is a block, queries, or a state as it was at the sender when its step began. Knows no mask.
 
 use super::CheckError;
-use crate::step::{BlockId, Cargo, Handover, Step};
+use crate::step::{Attend, BlockId, Cargo, Handover, QueriesId, Step, Transfer};
 use ringattn_core::Rank;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -35,17 +35,20 @@ impl Holding {
     }
 }
 
+/// What each rank has in its states, by whose queries they are.
+type States = BTreeMap<QueriesId, Holding>;
+
 /// A message on its way.
 enum Message {
-    Block(BlockId),
-    State(Holding),
+    Operand(Cargo),
+    State(QueriesId, Holding),
 }
 
 impl Message {
     fn cargo(&self) -> Cargo {
         match self {
-            Self::Block(block) => Cargo::Block(*block),
-            Self::State(_) => Cargo::State(Handover::Copied),
+            Self::Operand(cargo) => *cargo,
+            Self::State(queries, _) => Cargo::State(*queries, Handover::Copied),
         }
     }
 }
@@ -56,10 +59,13 @@ struct Walker {
     step: usize,
     /// Whether the present step has begun.
     begun: bool,
-    /// What the present step has yet to send.
-    sending: Option<Message>,
-    received: bool,
-    state: Holding,
+    /// What the present step has yet to send, and to whom.
+    sending: Vec<(Rank, Message)>,
+    /// What it has yet to receive.
+    receiving: Vec<Transfer>,
+    /// States that came, to be merged when the step ends.
+    arrived: Vec<(Rank, QueriesId, Holding)>,
+    states: States,
 }
 
 /// Ranks that walk their steps.
@@ -77,8 +83,8 @@ impl<'a> Network<'a> {
         Self { steps, walkers, channels: BTreeMap::new() }
     }
 
-    /// Walks all steps; what each rank's state holds in the end.
-    pub(super) fn run(mut self) -> Result<Vec<Holding>, CheckError> {
+    /// Walks all steps; what each rank's states hold in the end.
+    pub(super) fn run(mut self) -> Result<Vec<States>, CheckError> {
         loop {
             let mut moved = false;
             for rank in 0..self.steps.len() {
@@ -98,7 +104,7 @@ impl<'a> Network<'a> {
                 return Err(CheckError::Unreceived { from, to, cargo: message.cargo() });
             }
         }
-        Ok(self.walkers.into_iter().map(|walker| walker.state).collect())
+        Ok(self.walkers.into_iter().map(|walker| walker.states).collect())
     }
 
     /// Moves one rank as far as its channels allow within a step; true when it finished the step.
@@ -110,28 +116,28 @@ impl<'a> Network<'a> {
         if !walker.begun {
             walker.begin(rank, step);
         }
-        if let Some(transfer) = step.send
-            && walker.sending.is_some()
-        {
-            let queue = self.channels.entry((rank, transfer.peer)).or_default();
+        for (peer, message) in std::mem::take(&mut walker.sending) {
+            let queue = self.channels.entry((rank, peer)).or_default();
             if queue.len() < Self::CAPACITY {
-                queue.extend(walker.sending.take());
+                queue.push_back(message);
                 *moved = true;
+            } else {
+                walker.sending.push((peer, message));
             }
         }
-        match step.receive {
-            Some(transfer) if !walker.received => {
-                let queue = self.channels.entry((transfer.peer, rank)).or_default();
-                if let Some(message) = queue.pop_front() {
-                    walker.take(rank, step, message)?;
-                    (walker.received, *moved) = (true, true);
+        for transfer in std::mem::take(&mut walker.receiving) {
+            let queue = self.channels.entry((transfer.peer, rank)).or_default();
+            match queue.pop_front() {
+                None => walker.receiving.push(transfer),
+                Some(message) => {
+                    walker.take(rank, step, (transfer, message))?;
+                    *moved = true;
                 }
             }
-            _ => walker.received = true,
         }
-        let done = walker.sending.is_none() && walker.received;
+        let done = walker.sending.is_empty() && walker.receiving.is_empty();
         if done {
-            (walker.step, walker.begun) = (walker.step + 1, false);
+            walker.end(rank);
             *moved = true;
         }
         Ok(done)
@@ -141,33 +147,55 @@ impl<'a> Network<'a> {
 impl Walker {
     /// Takes what is to be sent as it is now, then attends.
     fn begin(&mut self, rank: Rank, step: &Step) {
-        self.sending = step.send.map(|transfer| match transfer.cargo {
-            Cargo::Block(block) => Message::Block(block),
-            Cargo::State(Handover::Copied) => Message::State(self.state.clone()),
-            Cargo::State(Handover::Given) => Message::State(std::mem::take(&mut self.state)),
-        });
-        if let Some(block) = step.attend {
-            self.state.attend(rank, block);
+        let states = &mut self.states;
+        let mut message = |cargo| match cargo {
+            Cargo::Block(_) | Cargo::Queries(_) => Message::Operand(cargo),
+            Cargo::State(queries, handover) => {
+                let state = states.entry(queries).or_default();
+                let sent = match handover {
+                    Handover::Copied => state.clone(),
+                    Handover::Given => std::mem::take(state),
+                };
+                Message::State(queries, sent)
+            }
+        };
+        self.sending = step.send.iter().map(|send| (send.peer, message(send.cargo))).collect();
+        self.receiving = step.receive.iter().collect();
+        if let Some(Attend { queries, block }) = step.attend {
+            self.states.entry(queries).or_default().attend(rank, block);
         }
-        (self.begun, self.received) = (true, false);
+        self.begun = true;
     }
 
-    /// Merges a state that came, the lower rank's first; a block is looked at elsewhere.
-    fn take(&mut self, rank: Rank, step: &Step, message: Message) -> Result<(), CheckError> {
-        let Some(transfer) = step.receive else { return Ok(()) };
-        match (transfer.cargo, message) {
-            (Cargo::Block(expected), Message::Block(actual)) if expected == actual => Ok(()),
-            (Cargo::State(_), Message::State(theirs)) => {
-                let own = std::mem::take(&mut self.state);
-                let theirs_first = transfer.peer < rank;
-                let (first, second) = if theirs_first { (theirs, own) } else { (own, theirs) };
-                self.state = Holding::merge(first, second);
+    /// Takes a message, which must be the expected one; an operand is looked at elsewhere.
+    fn take(
+        &mut self,
+        rank: Rank,
+        step: &Step,
+        (transfer, message): (Transfer, Message),
+    ) -> Result<(), CheckError> {
+        let (expected, step, peer) = (transfer.cargo, step.index, transfer.peer);
+        match (expected, message) {
+            (Cargo::State(queries, _), Message::State(theirs, state)) if queries == theirs => {
+                self.arrived.push((peer, queries, state));
                 Ok(())
             }
-            (expected, message) => {
-                let (step, actual) = (step.index, message.cargo());
+            (_, Message::Operand(actual)) if expected == actual => Ok(()),
+            (_, message) => {
+                let actual = message.cargo();
                 Err(CheckError::WrongPayload { rank, step, expected, actual })
             }
         }
+    }
+
+    /// Merges the states that came, the lower rank's first.
+    fn end(&mut self, rank: Rank) {
+        for (peer, queries, theirs) in std::mem::take(&mut self.arrived) {
+            let state = self.states.entry(queries).or_default();
+            let own = std::mem::take(state);
+            let (first, second) = if peer < rank { (theirs, own) } else { (own, theirs) };
+            *state = Holding::merge(first, second);
+        }
+        (self.step, self.begun) = (self.step + 1, false);
     }
 }

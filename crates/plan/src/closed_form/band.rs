@@ -34,6 +34,11 @@ impl Band {
         }
     }
 
+    /// The band in which queries and keys have changed places.
+    pub(super) fn mirrored(self) -> Self {
+        Self { left: self.right, right: self.left }
+    }
+
     /// Whether no query sees anything.
     pub(super) fn is_empty(self) -> bool {
         self.left + self.right < 0

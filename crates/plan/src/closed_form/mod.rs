@@ -131,6 +131,13 @@ impl Shards {
         some.map(|runs| self.reach_of_runs(owner, runs)).max().unwrap_or(0)
     }
 
+    /// How many hops the rank's queries make where blocks stay: the distance to the last rank in whose
+    /// block they see anything. A query sees key `k` where, with the band mirrored, a query at `k` sees
+    /// a key in its place.
+    pub(crate) fn query_reach(&self, owner: u64) -> u64 {
+        Self { band: self.band.mirrored(), ..*self }.reach(owner)
+    }
+
     /// The intervals of queries that see a run differ only where the sequence's ends cut them. Those
     /// cut at its begin contain each other, the last the others; those cut at its end likewise, the
     /// first; those not cut hold the same ranks. So four runs stand for all.

@@ -31,8 +31,9 @@ pub(super) fn price(plan: &Plan) -> Result<Cost, CostError> {
         });
         for step in prepared.steps(rank) {
             let most = &mut steps[step.index as usize];
-            let pairs = step.attend.map_or(0, |block| plan.pairs(rank, block));
-            let bytes = step.send.map_or(0, |transfer| plan.cargo_bytes(rank, transfer.cargo));
+            let pairs = step.attend.map_or(0, |attend| plan.pairs(attend.queries.0, attend.block));
+            // What a rank sends in one step shares its bandwidth.
+            let bytes = step.send.iter().map(|transfer| plan.cargo_bytes(transfer.cargo)).sum();
             most.pairs = most.pairs.max(u128::from(pairs));
             most.hop_bytes = most.hop_bytes.max(bytes);
         }

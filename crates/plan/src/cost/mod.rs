@@ -60,11 +60,11 @@ pub struct RankCost {
     pub resident_kv_bytes: u64,
     /// Most bytes of K and V held at once.
     pub peak_kv_bytes: u64,
-    /// Bytes of K and V sent.
+    /// Bytes of blocks, queries and states sent.
     pub sent_bytes: u64,
-    /// Bytes of K and V received.
+    /// Bytes of blocks, queries and states received.
     pub received_bytes: u64,
-    /// Blocks received.
+    /// Messages received.
     pub hops: u64,
 }
 
@@ -73,7 +73,7 @@ pub struct RankCost {
 pub struct StepCost {
     /// (query, key) pairs that the busiest rank computes, per query head.
     pub pairs: u128,
-    /// Bytes of the largest block that moves.
+    /// The most bytes that a rank sends.
     pub hop_bytes: u64,
 }
 
@@ -136,7 +136,7 @@ pub fn price(plan: &Plan) -> Result<Cost, CostError> {
     check_size(plan)?;
     match plan.schedule() {
         Schedule::RingPassKv => price_ring(plan),
-        Schedule::Gather | Schedule::Tree => enumerate::price(plan),
+        Schedule::RingPassQ | Schedule::Gather | Schedule::Tree => enumerate::price(plan),
     }
 }
 

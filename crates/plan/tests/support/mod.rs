@@ -29,9 +29,9 @@ pub(crate) fn enumerated(plan: &Plan) -> Cost {
     let cost = ranks.into_iter().map(|rank| {
         for step in prepared.steps(rank) {
             let most = &mut steps[step.index as usize];
-            let pairs = step.attend.map_or(0, |block| plan.pairs(rank, block));
+            let pairs = step.attend.map_or(0, |attend| plan.pairs(attend.queries.0, attend.block));
             most.pairs = most.pairs.max(u128::from(pairs));
-            let bytes = step.send.map_or(0, |transfer| plan.cargo_bytes(rank, transfer.cargo));
+            let bytes = step.send.iter().map(|transfer| plan.cargo_bytes(transfer.cargo)).sum();
             most.hop_bytes = most.hop_bytes.max(bytes);
         }
         let counts = expect(&prepared, rank);

@@ -7,10 +7,10 @@ use crate::error::Error;
 use ringattn_core::{
     AttentionShape, Elements, Interval, Mask, Progress, Rank, Slot, Window, try_filled,
 };
-use ringattn_engine::Backend;
 use ringattn_engine::cpu::{
     Arrangement, CpuBackend, CpuBlock, CpuState, Isa, Kernel, OutputRows, SharedRows,
 };
+use ringattn_engine::{Accumulator, Backend};
 use ringattn_plan::{BlockId, Layout, LayoutKind, Plan, Problem, Schedule};
 use std::hint::black_box;
 
@@ -59,7 +59,7 @@ impl Attention {
         let place = OutputRows::whole(out, arrangement(shape, intervals.len()))?;
         let mut state = CpuState::empty(place)?;
         // This backend's work is done when the call returns.
-        backend.absorb((&*queries, &*block), intervals, &mut state, progress)?;
+        backend.absorb((&*queries, &*block), intervals, Accumulator::Own(&mut state), progress)?;
         black_box(backend.finish(state)?);
         Ok(())
     }

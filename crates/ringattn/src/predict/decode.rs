@@ -119,7 +119,7 @@ fn step(
 fn rounds(prepared: &Prepared<'_>) -> u32 {
     let mut sends = vec![false; prepared.step_count() as usize];
     for rank in prepared.plan().key_layout().ranks() {
-        for step in prepared.steps(rank).filter(|step| step.send.is_some()) {
+        for step in prepared.steps(rank).filter(|step| !step.send.is_empty()) {
             sends[step.index as usize] = true;
         }
     }

@@ -2,7 +2,7 @@
 
 use super::quantity::nanoseconds;
 use ringattn_core::Rank;
-use ringattn_plan::{Activity, RankTotals, Span, Summary, Timeline, Track, WaitCause};
+use ringattn_plan::{Activity, Operand, RankTotals, Span, Summary, Timeline, Track, WaitCause};
 use serde::Serialize;
 
 /// One timeline, drawn from 0 to `end`.
@@ -105,7 +105,7 @@ impl Shown {
 
 fn lane(timeline: &Timeline, rank: Rank, totals: &RankTotals) -> Lane {
     // A send is the receiver's transfer seen from the other side; drawing both would say it twice.
-    let tracks = [Track::Compute, Track::Receive, Track::Wait];
+    let tracks = [Track::Compute, Track::Receive, Track::ReceiveState, Track::Wait];
     let bars = tracks.into_iter().flat_map(|track| timeline.track(rank, track));
     let compute = totals.attend.0.saturating_add(totals.merge.0);
     Lane {
@@ -125,12 +125,11 @@ fn bar(span: &Span) -> Bar {
             ("attend", Some(block.0.0), format!("attends block {block}"))
         }
         Activity::Merge { peer } => ("merge", None, format!("merges the state of rank {peer}")),
-        Activity::Send(message) | Activity::Receive(message) => match message.block {
-            Some(block) => {
-                ("receive", Some(block.0.0), format!("block {block} from rank {}", message.peer))
-            }
-            None => ("receive", None, format!("a state from rank {}", message.peer)),
-        },
+        Activity::Send(message) | Activity::Receive(message) => {
+            let block = message.operand.and_then(Operand::block).map(|block| block.0.0);
+            let what = message.operand.map_or("a state".to_owned(), |operand| operand.to_string());
+            ("receive", block, format!("{what} from rank {}", message.peer))
+        }
         Activity::Wait { cause: WaitCause::Transfer, peer } => {
             ("transfer-wait", None, format!("waits for a transfer from rank {peer}"))
         }
@@ -140,7 +139,7 @@ fn bar(span: &Span) -> Bar {
     };
     let track = match span.activity.track() {
         Track::Compute => "compute",
-        Track::Send | Track::Receive => "transfer",
+        Track::Send | Track::Receive | Track::SendState | Track::ReceiveState => "transfer",
         Track::Wait => "wait",
     };
     let (step, start, end) = (span.step, span.start.0, span.end.0);

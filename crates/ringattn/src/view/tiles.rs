@@ -83,7 +83,7 @@ impl TileLoop {
         ranks
             .map(|rank| {
                 let steps = prepared.steps(rank);
-                steps.map(|step| step.attend.map(|block| pattern(rank, block))).collect()
+                steps.map(|step| step.attend.map(|attend| pattern(rank, attend.block))).collect()
             })
             .collect()
     }

@@ -7,7 +7,9 @@
 use super::error::{ViewError, shortened};
 use super::headline::Headline;
 use ringattn_core::Rank;
-use ringattn_plan::{Activity, BlockId, Nanos, Span, Timeline, Transmission, WaitCause};
+use ringattn_plan::{
+    Activity, BlockId, Nanos, Operand, QueriesId, Span, Timeline, Transmission, WaitCause,
+};
 use serde::Deserialize;
 
 /// The whole file.
@@ -39,6 +41,7 @@ struct Event {
 struct EventArgs {
     step: Option<u32>,
     layer: Option<u32>,
+    queries: Option<u32>,
     block: Option<u32>,
     pairs: Option<u64>,
     flops: Option<u64>,
@@ -69,8 +72,7 @@ impl Event {
     /// The span that the event is; none for events of other names.
     fn span(&self, ranks: u32) -> Result<Option<Span>, ViewError> {
         let Some(activity) = self.activity(ranks)? else { return Ok(None) };
-        let rank = u32::try_from(self.pid).ok().filter(|&rank| rank < ranks);
-        let rank = rank.ok_or_else(|| wrong("pid", &below(ranks), &self.pid.to_string()))?;
+        let rank = self.rank(ranks)?;
         let step = required("args.step", self.args.step)?;
         if step >= ranks.max(1) {
             return Err(wrong("args.step", &below(ranks), &step.to_string()));
@@ -79,24 +81,35 @@ impl Event {
         let end = nanoseconds("ts + dur", self.ts + self.dur)?;
         nanoseconds("dur", self.dur)?;
         let layer = self.args.layer.unwrap_or(0);
-        Ok(Some(Span { rank: Rank(rank), layer, step, activity, start, end }))
+        Ok(Some(Span { rank, layer, step, activity, start, end }))
+    }
+
+    fn rank(&self, ranks: u32) -> Result<Rank, ViewError> {
+        let rank = u32::try_from(self.pid).ok().filter(|&rank| rank < ranks);
+        rank.map(Rank).ok_or_else(|| wrong("pid", &below(ranks), &self.pid.to_string()))
     }
 
     fn activity(&self, ranks: u32) -> Result<Option<Activity>, ViewError> {
         let args = &self.args;
         let peer =
             || required("args.peer", args.peer).and_then(|peer| within("args.peer", peer, ranks));
+        let block = || args.block.map(|block| within("args.block", block, ranks)).transpose();
+        let queries =
+            || args.queries.map(|queries| within("args.queries", queries, ranks)).transpose();
         let message = || {
-            let block = args.block.map(|block| within("args.block", block, ranks)).transpose()?;
+            let block = block()?.map(|block| Operand::Block(BlockId(block)));
+            let queries = queries()?.map(|queries| Operand::Queries(QueriesId(queries)));
             Ok::<_, ViewError>(Transmission {
-                block: block.map(BlockId),
+                operand: block.or(queries),
                 peer: peer()?,
                 bytes: args.bytes.unwrap_or(0),
             })
         };
         Ok(Some(match self.name.as_str() {
             "attend" => Activity::Attend {
-                block: BlockId(within("args.block", required("args.block", args.block)?, ranks)?),
+                // Without a word on it they are the rank's own.
+                queries: QueriesId(queries()?.unwrap_or(self.rank(ranks)?)),
+                block: BlockId(required("args.block", block()?)?),
                 pairs: args.pairs.unwrap_or(0),
                 flops: args.flops.unwrap_or(0),
             },

@@ -6,7 +6,7 @@
 
 use super::quantity::{bytes, count, listed, of, percent};
 use ringattn_core::Rank;
-use ringattn_plan::{BlockId, Plan, Step, pair_counter};
+use ringattn_plan::{Attend, BlockId, Plan, Step, pair_counter};
 use serde::Serialize;
 
 /// One plan, ready to be stepped through.
@@ -101,7 +101,8 @@ impl Walk {
             .iter()
             .zip(&steps)
             .map(|(&rank, steps)| {
-                let pairs = |step: &Step| step.attend.map_or(0, |block| counter(rank, block));
+                let pairs =
+                    |step: &Step| step.attend.map_or(0, |attend| counter(rank, attend.block));
                 steps
                     .iter()
                     .map(pairs)
@@ -124,7 +125,7 @@ impl Walk {
 fn absorbed_in(steps: &[Step], ranks: usize) -> Vec<Option<u32>> {
     let mut absorbed = vec![None; ranks];
     for step in steps {
-        if let Some(BlockId(rank)) = step.attend {
+        if let Some(Attend { block: BlockId(rank), .. }) = step.attend {
             absorbed[rank.index()] = Some(step.index);
         }
     }
@@ -204,7 +205,7 @@ impl<'a> Walker<'a> {
         };
         let attend = step.and_then(|step| step.attend);
         let pairs = step.map_or(0, |step| self.pairs_of[rank][step.index as usize]);
-        let send = step.and_then(|step| step.send).and_then(moved);
+        let send = step.and_then(|step| step.send.iter().find_map(moved));
         let label = match (attend, send) {
             (Some(_), _) => of(pairs, "pair"),
             (None, Some(_)) => "passes on".to_owned(),
@@ -212,12 +213,12 @@ impl<'a> Walker<'a> {
         };
         RankFrame {
             held,
-            attend: attend.map(|block| block.0.0),
+            attend: attend.map(|attend| attend.block.0.0),
             pairs,
             label,
             send,
-            receive: step.and_then(|step| step.receive).and_then(moved),
-            drop: step.and_then(|step| step.drop).map(|block| block.0.0),
+            receive: step.and_then(|step| step.receive.iter().find_map(moved)),
+            drop: step.and_then(|step| step.drop?.block()).map(|block| block.0.0),
         }
     }
 

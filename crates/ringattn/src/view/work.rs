@@ -2,7 +2,7 @@
 
 use super::quantity::{count, of, percent};
 use ringattn_core::{Position, Rank};
-use ringattn_plan::{BlockId, Plan};
+use ringattn_plan::{Attend, BlockId, Plan};
 use serde::Serialize;
 
 /// The pairs of a small plan.
@@ -92,7 +92,7 @@ fn step_of(plan: &Plan) -> Vec<Vec<Option<u32>>> {
     let of_rank = |rank: Rank| {
         let mut steps = vec![None; plan.world_size() as usize];
         for step in prepared.steps(rank) {
-            if let Some(BlockId(block)) = step.attend {
+            if let Some(Attend { block: BlockId(block), .. }) = step.attend {
                 steps[block.index()] = Some(step.index);
             }
         }
