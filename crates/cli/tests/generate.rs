@@ -9,26 +9,7 @@ use std::fs;
 use std::io::Read;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use support::{Sandbox, command, fixture, ringattn, run};
-
-/// A sandbox with `model`, a tiny model whose 256 tokens are the words `w0` to `w255`.
-fn sandbox() -> Sandbox {
-    let sandbox = Sandbox::new();
-    fs::create_dir(sandbox.path("model")).unwrap();
-    for file in ["config.json", "model.safetensors"] {
-        fs::copy(fixture("tiny-llama3").join(file), sandbox.path("model").join(file)).unwrap();
-    }
-    let words: Vec<_> = (0..256).map(|id| format!(r#""w{id}": {id}"#)).collect();
-    let tokenizer = format!(
-        r#"{{"version": "1.0", "added_tokens": [], "normalizer": null, "truncation": null,
-        "padding": null, "pre_tokenizer": {{"type": "Whitespace"}}, "post_processor": null,
-        "decoder": null, "model": {{"type": "WordLevel", "unk_token": "w0",
-        "vocab": {{{}}}}}}}"#,
-        words.join(", ")
-    );
-    fs::write(sandbox.path("model/tokenizer.json"), tokenizer).unwrap();
-    sandbox
-}
+use support::{command, fixture, model_of_words, ringattn, run};
 
 fn json(bytes: &[u8]) -> Value {
     serde_json::from_slice(bytes).unwrap()
@@ -41,7 +22,7 @@ fn words(lines: &str) -> Vec<String> {
 
 #[test]
 fn stdout_holds_the_text_alone() {
-    let sandbox = sandbox();
+    let sandbox = model_of_words();
     let (model, out) = (sandbox.arg("model"), sandbox.arg("tokens.jsonl"));
     let report = sandbox.arg("report.json");
     let text = sandbox.write("prompt.txt", "w7 w80 w255 w7");
@@ -77,7 +58,7 @@ fn stdout_holds_the_text_alone() {
 
 #[test]
 fn stop_strings_and_templates() {
-    let sandbox = sandbox();
+    let sandbox = model_of_words();
     let model = sandbox.arg("model");
     let prompt = ["generate", &model, "--prompt", "w7 w80", "-n", "12", "--quiet"];
     let all = ringattn(&prompt);
@@ -110,7 +91,7 @@ fn stop_strings_and_templates() {
 
 #[test]
 fn several_questions_over_one_cached_document() {
-    let sandbox = sandbox();
+    let sandbox = model_of_words();
     let (model, cache) = (sandbox.arg("model"), sandbox.arg("cache"));
     let document = (0..60).map(|i| format!("w{} ", i * 7 % 256)).collect::<String>();
     let file = sandbox.write("document.txt", &document);
@@ -132,7 +113,7 @@ fn several_questions_over_one_cached_document() {
 
 #[test]
 fn what_cannot_be_done_is_refused() {
-    let sandbox = sandbox();
+    let sandbox = model_of_words();
     let model = sandbox.arg("model");
     let bare = fixture("tiny-llama3").to_str().unwrap().to_owned();
     let ids = sandbox.write("ids.json", "[1, 2]");
@@ -173,7 +154,7 @@ fn what_cannot_be_done_is_refused() {
 
 #[test]
 fn a_signal_keeps_what_was_printed_and_saves_the_cache() {
-    let sandbox = sandbox();
+    let sandbox = model_of_words();
     let (model, cache) = (sandbox.arg("model"), sandbox.arg("cache"));
     let args = ["generate", &model, "--prompt", "w7 w80", "-n", "1000000", "--ranks", "2"];
     let args = [&args[..], &["--save-cache", &cache, "--quiet"]].concat();

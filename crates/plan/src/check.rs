@@ -5,14 +5,16 @@
 //! receive has its send, in order; the ranks never wait in a cycle, even over channels that hold one
 //! message. The walk also counts the peaks of what is held and the bytes moved. It takes `O(p^2 L / p)` time: meant for tests and `p <= 1024`.
 
+mod holding;
 mod network;
 
 use crate::layout::Layout;
 use crate::plan::{Plan, QueryPlacement};
-use crate::step::{Attend, BlockId, Cargo, Handover, Operand, QueriesId, Step};
+use crate::step::{BlockId, Cargo, Operand, QueriesId, Step};
+pub use holding::RankProof;
 use network::{Holding, Network};
 use ringattn_core::{Position, Rank};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use thiserror::Error;
 
 /// The longest sequence that is walked.
@@ -27,27 +29,6 @@ pub struct Proof {
     pub pairs: u128,
     /// The counts of each rank.
     pub ranks: Vec<RankProof>,
-}
-
-/// What one rank holds and moves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RankProof {
-    /// Most blocks held at once, the own shard among them.
-    pub peak_blocks: u64,
-    /// Most bytes of K and V held at once.
-    pub peak_kv_bytes: u64,
-    /// Most visiting queries held at once, in shards.
-    pub peak_queries: u64,
-    /// Most states of visiting queries held at once, in shards, those under way home among them.
-    pub peak_states: u64,
-    /// Bytes of blocks, queries and states sent.
-    pub sent_bytes: u64,
-    /// Bytes of blocks, queries and states received.
-    pub received_bytes: u64,
-    /// Of these, bytes of K and V.
-    pub received_kv_bytes: u64,
-    /// Blocks, queries and states received.
-    pub hops: u64,
 }
 
 /// Why a plan is wrong.
@@ -191,7 +172,7 @@ pub fn check_steps(plan: &Plan, steps: &[Vec<Step>]) -> Result<Proof, CheckError
         .key_layout()
         .ranks()
         .zip(steps)
-        .map(|(rank, steps)| check_holding(plan, rank, steps))
+        .map(|(rank, steps)| holding::check(plan, rank, steps))
         .collect::<Result<_, _>>()?;
     Ok(Proof { pairs, ranks })
 }
@@ -252,63 +233,4 @@ fn check_coverage(plan: &Plan, states: &[Holding]) -> Result<u128, CheckError> {
         return Err(CheckError::Pairs { expected, actual: pairs });
     }
     Ok(pairs)
-}
-
-fn check_holding(plan: &Plan, rank: Rank, steps: &[Step]) -> Result<RankProof, CheckError> {
-    let own = plan.own_queries(rank);
-    let mut held = BTreeSet::from([Operand::Block(BlockId(rank)), Operand::Queries(own)]);
-    let mut states = BTreeSet::new();
-    let mut proof = RankProof::default();
-    for step in steps {
-        let attended = step.attend.map(|Attend { queries, block }| {
-            states.insert(queries);
-            [Operand::Queries(queries), Operand::Block(block)]
-        });
-        let sent = step.send.iter().filter_map(|transfer| transfer.cargo.operand());
-        if let Some(operand) =
-            attended.into_iter().flatten().chain(sent).find(|o| !held.contains(o))
-        {
-            return Err(CheckError::NotHeld { rank, step: step.index, operand });
-        }
-        for transfer in step.receive.iter() {
-            proof.received_bytes += plan.cargo_bytes(transfer.cargo);
-            proof.hops += 1;
-            match transfer.cargo {
-                Cargo::Block(block) => proof.received_kv_bytes += plan.block_bytes(block),
-                Cargo::State(queries, _) if queries != own => {
-                    return Err(CheckError::Foreign { rank, step: step.index, queries });
-                }
-                Cargo::Queries(_) | Cargo::State(..) => {}
-            }
-            held.extend(transfer.cargo.operand());
-        }
-        proof.count_peaks(plan, own, (&held, &states));
-        for transfer in step.send.iter() {
-            proof.sent_bytes += plan.cargo_bytes(transfer.cargo);
-            if let Cargo::State(queries, Handover::Given) = transfer.cargo {
-                states.remove(&queries);
-            }
-        }
-        if let Some(operand) = step.drop {
-            held.remove(&operand);
-        }
-    }
-    Ok(proof)
-}
-
-impl RankProof {
-    fn count_peaks(
-        &mut self,
-        plan: &Plan,
-        own: QueriesId,
-        (held, states): (&BTreeSet<Operand>, &BTreeSet<QueriesId>),
-    ) {
-        let blocks = || held.iter().filter_map(|operand| operand.block());
-        let queries = held.len() - blocks().count() - 1;
-        let visiting = states.iter().filter(|&&queries| queries != own).count();
-        self.peak_blocks = self.peak_blocks.max(blocks().count() as u64);
-        self.peak_kv_bytes = self.peak_kv_bytes.max(blocks().map(|b| plan.block_bytes(b)).sum());
-        self.peak_queries = self.peak_queries.max(queries as u64);
-        self.peak_states = self.peak_states.max(visiting as u64);
-    }
 }

@@ -21,7 +21,7 @@ use serde_json::Value;
 use std::fs;
 use std::thread;
 use std::time::Duration;
-use support::{Sandbox, Tensor, fixture, ringattn, safetensors};
+use support::{Sandbox, Tensor, fixture, model_of_words, ringattn, safetensors};
 
 /// Enough for a whole small job, with its start, on a loaded machine.
 const SMALL: Duration = Duration::from_secs(30);
@@ -141,6 +141,35 @@ fn score_gives_the_bits_of_the_local_engine() {
             ringattn(&args.iter().map(String::as_str).collect::<Vec<_>>());
             succeeded(&mpirun(&sandbox, ranks, score(&mpi), SMALL));
             assert_eq!(fs::read(&local).unwrap(), fs::read(&mpi).unwrap(), "{ranks} {layout}");
+        }
+    }
+}
+
+/// 40 tokens behind a saved cache of 150: queries and partial states travel between the processes.
+#[test]
+fn generate_gives_the_tokens_of_the_local_engine() {
+    let sandbox = model_of_words();
+    let tokens = |range: std::ops::Range<u32>| range.map(|i| i * 7 % 199).collect::<Vec<_>>();
+    sandbox.write("document.json", format!("{:?}", tokens(0..150)));
+    sandbox.write("question.json", format!("{:?}", tokens(150..190)));
+    let [model, cache] = ["model", "cache"].map(|name| sandbox.arg(name));
+    let [document, question] = ["document.json", "question.json"].map(|name| sandbox.arg(name));
+    let first = format!("generate {model} --tokens {document} -n 0 --ranks 3 --save-cache {cache}");
+    ringattn(&first.split_whitespace().collect::<Vec<_>>());
+    let [local, mpi, report] = ["local.jsonl", "mpi.jsonl", "report.json"].map(|n| sandbox.arg(n));
+    for ranks in 2..=4 {
+        let second = |out: &str| {
+            let tokens = format!("--tokens {question} --load-cache {cache} -n 6 --out {out}");
+            format!("generate {model} {tokens} --report {report} --quiet")
+        };
+        let here = format!("{} --ranks {ranks}", second(&local));
+        ringattn(&here.split_whitespace().collect::<Vec<_>>());
+        succeeded(&mpirun(&sandbox, ranks, words(&second(&mpi)), SMALL));
+        assert_eq!(fs::read(&local).unwrap(), fs::read(&mpi).unwrap(), "{ranks}");
+        let report: Value = serde_json::from_slice(&fs::read(&report).unwrap()).unwrap();
+        for rank in report["per_rank"].as_array().unwrap() {
+            assert_eq!(rank["peak_kv_bytes"], rank["resident_kv_bytes"], "no block visits");
+            assert!(rank["received_bytes"].as_u64().unwrap() > 0);
         }
     }
 }

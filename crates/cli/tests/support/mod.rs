@@ -234,3 +234,22 @@ pub(crate) fn max_difference(left: &[f64], right: &[f64]) -> f64 {
         f64::max(most, next)
     })
 }
+
+/// A sandbox with `model`, a tiny model whose 256 tokens are the words `w0` to `w255`.
+pub(crate) fn model_of_words() -> Sandbox {
+    let sandbox = Sandbox::new();
+    fs::create_dir(sandbox.path("model")).unwrap();
+    for file in ["config.json", "model.safetensors"] {
+        fs::copy(fixture("tiny-llama3").join(file), sandbox.path("model").join(file)).unwrap();
+    }
+    let words: Vec<_> = (0..256).map(|id| format!(r#""w{id}": {id}"#)).collect();
+    let tokenizer = format!(
+        r#"{{"version": "1.0", "added_tokens": [], "normalizer": null, "truncation": null,
+        "padding": null, "pre_tokenizer": {{"type": "Whitespace"}}, "post_processor": null,
+        "decoder": null, "model": {{"type": "WordLevel", "unk_token": "w0",
+        "vocab": {{{}}}}}}}"#,
+        words.join(", ")
+    );
+    fs::write(sandbox.path("model/tokenizer.json"), tokenizer).unwrap();
+    sandbox
+}

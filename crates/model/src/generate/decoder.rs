@@ -1,9 +1,9 @@
 //! One rank's decoder: a model over a sharded cache that grows by any number of tokens at a time.
 //!
 //! An extension places its tokens, computes their keys and values layer by layer, adds those of this
-//! rank to the cache and attends it by the plan. Many new tokens are sharded like their keys (ring
-//! pass-KV); few are on every rank, and partial states meet in a tree. Then the dense layers of those few
-//! are computed where [`DensePlacement`] says. Knows no sampling and no text.
+//! rank to the cache and attends it by the plan. Many new tokens are sharded like their keys, and either
+//! keys and values or queries go round; few are on every rank, and partial states meet in a tree. Then the
+//! dense layers of those few are computed where [`DensePlacement`] says. Knows no sampling and no text.
 
 use super::GenerateError;
 use super::extension::Extension;

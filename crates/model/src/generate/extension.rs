@@ -1,21 +1,34 @@
 //! The plans by which new tokens attend a cache and themselves, one for each different window.
 //!
-//! New token `i` behind `P` cached ones sees positions `[max(0, P + i + 1 - W), P + i + 1)`. Two
-//! schedules can do it, and the one whose busiest rank receives fewer bytes is taken: the tree sends
-//! the states of all new tokens, `T Hq (d + 2)` f32 a message, ring pass-KV `(p - 1) / p` of the keys
-//! and values of `P + T` tokens. (For 16-bit K,V and one round that is the rule of 2411.01783 for pass-Q
-//! against pass-KV, `T / (T + P)` against `1 / g`.) The tree needs every new token on every rank, so
-//! beyond [`REPLICATED`] tokens, where dense layers cost more than their weights' reading, it is not
-//! taken. One new token and generated ones always take the tree: decoding neither gathers the cache nor
-//! walks the ring.
+//! New token `i` behind `P` cached ones sees positions `[max(0, P + i + 1 - W), P + i + 1)`. Three schedules
+//! can do it, and the one whose busiest rank receives the fewest bytes over all layers is taken. With `T`
+//! new tokens, `Tq = ceil(T / p)` on the busiest rank, `w` bytes a number of the cache, and no window:
+//!
+//! ```text
+//! tree          r T Hq (d + 2) 4                              r = log2 p messages, or floor(log2 p) + 1
+//! ring pass-Q   ((T - Tq) Hq d + (p - 1) Tq Hq (d + 2)) 4
+//! ring pass-KV  (T + P - n) 2 Hk d w                          n tokens in the smallest shard
+//! ```
+//!
+//! The plans count them, windows and uneven shards included. For 32-bit K,V and shards alike the last two
+//! cross at `T / (T + P) = Hk d / (Hq (d + 1))`, which is the rule of 2411.01783, `1 / g`, for states that carry
+//! `m` and `z`; with 16-bit K,V beside f32 queries it is half of that.
+//!
+//! Bytes are not all: the tree needs every new token on every rank, so beyond [`REPLICATED`] tokens, where
+//! dense layers cost more than their weights' reading, it is not taken; up to [`FEW`] tokens pass-Q is not,
+//! where every rank would read all weights for a row or two, and messages are so short that their number
+//! counts, about `log2 p` of the tree against `2 p`. One new token and generated ones always take the tree: decoding
+//! neither gathers the cache nor walks the ring.
 
 use super::decoder::Placement;
 use crate::config::ModelConfig;
 use ringattn_core::{DType, Interval, Mask, Position, QueryIntervals, Window};
-use ringattn_plan::{Layout, Plan, PlanError, Prepared, Problem, Schedule};
+use ringattn_plan::{Layout, Plan, PlanError, Prepared, Problem, QueryPlacement, Schedule};
 
 /// The most new tokens that are put on every rank.
 const REPLICATED: u64 = 64;
+/// The most new tokens whose queries do not travel.
+const FEW: u64 = 16;
 
 /// New tokens behind a cache.
 #[derive(Clone, Debug)]
@@ -29,34 +42,27 @@ impl Extension {
     /// `new` lays out the new tokens, counted from 0; `all` the cached and the new ones.
     pub(super) fn new(
         (config, dtype): (&ModelConfig, DType),
-        (new, all): (&Layout, &Layout),
+        layouts: (&Layout, &Layout),
         placement: Placement,
     ) -> Result<Self, PlanError> {
-        let mut extension =
-            Self { plans: Vec::new(), of_layer: Vec::new(), schedule: Schedule::Tree };
-        let always_tree = new.len() == 1 || matches!(placement, Placement::Generated(_));
+        let (new, all) = layouts;
         let mut windows: Vec<Option<u64>> = Vec::new();
+        let mut of_layer = Vec::with_capacity(config.sliding_window.len());
         for &window in &config.sliding_window {
-            let known = windows.iter().position(|&w| w == window);
-            extension.of_layer.push(known.unwrap_or(windows.len()));
-            if known.is_some() {
-                continue;
+            let known = windows.iter().position(|&known| known == window);
+            of_layer.push(known.unwrap_or(windows.len()));
+            if known.is_none() {
+                windows.push(window);
             }
-            windows.push(window);
-            let (shape, queries, keys) = (config.attention, new.len(), all.len());
-            let mask = mask(window, keys - queries, queries);
-            let problem = Problem { shape, queries, keys, mask, kv_dtype: dtype };
-            if extension.plans.is_empty() && !always_tree {
-                extension.schedule = schedule(&problem, all.world_size());
-            }
-            extension.plans.push(match extension.schedule {
-                Schedule::Tree => {
-                    Plan::with_replicated_queries(problem, all.clone(), Schedule::Tree)?
-                }
-                other => Plan::with_layouts(problem, new.clone(), all.clone(), other)?,
-            });
         }
-        Ok(extension)
+        let (shape, queries, keys) = (config.attention, new.len(), all.len());
+        let problem = |&window| {
+            let mask = mask(window, keys - queries, queries);
+            Problem { shape, queries, keys, mask, kv_dtype: dtype }
+        };
+        let problems: Vec<_> = windows.iter().map(problem).collect();
+        let (schedule, plans) = choose((&problems, &of_layer), layouts, placement)?;
+        Ok(Self { plans, of_layer, schedule })
     }
 
     /// By which schedule.
@@ -94,45 +100,166 @@ fn mask(window: Option<u64>, cached: u64, queries: u64) -> Mask {
     Mask::Intervals(QueryIntervals::new((0..queries).map(sees).collect::<Vec<_>>()))
 }
 
-/// The schedule whose busiest rank receives fewer bytes.
-fn schedule(problem: &Problem, ranks: u32) -> Schedule {
-    let (p, shape) = (u128::from(ranks), problem.shape);
-    // The ranks of the butterfly receive one state a round, some of them one more from beyond it.
-    let messages = u128::from(ranks.ilog2() + u32::from(!ranks.is_power_of_two()));
-    let state = (shape.query_heads() * (shape.head_dim() + 2) * 4) as u128;
-    let tree = messages * u128::from(problem.queries) * state;
-    let ring = u128::from(problem.kv_bytes()) * (p - 1) / p;
-    let replicable = problem.queries <= REPLICATED;
-    if replicable && tree <= ring { Schedule::Tree } else { Schedule::RingPassKv }
+/// Of the schedules that come into question the one whose busiest rank receives the fewest bytes, the
+/// first of those alike, with its plans, one for each problem; `of_layer` says which problem a layer has.
+fn choose(
+    (problems, of_layer): (&[Problem], &[usize]),
+    layouts: (&Layout, &Layout),
+    placement: Placement,
+) -> Result<(Schedule, Vec<Plan>), PlanError> {
+    let tokens = layouts.0.len();
+    let plans = |schedule| -> Result<Vec<_>, _> {
+        problems.iter().map(|problem| plan(problem, layouts, schedule)).collect()
+    };
+    if tokens == 1 || matches!(placement, Placement::Generated(_)) {
+        return Ok((Schedule::Tree, plans(Schedule::Tree)?));
+    }
+    let mut best = (Schedule::RingPassKv, plans(Schedule::RingPassKv)?);
+    let mut fewest = received_bytes(&best.1, of_layer);
+    let others = [(Schedule::RingPassQ, tokens > FEW), (Schedule::Tree, tokens <= REPLICATED)];
+    for (schedule, _) in others.into_iter().filter(|&(_, sensible)| sensible) {
+        let plans = plans(schedule)?;
+        let bytes = received_bytes(&plans, of_layer);
+        // The tree reads the weights once: of schedules alike it is taken.
+        if bytes < fewest || (bytes == fewest && schedule == Schedule::Tree) {
+            (best, fewest) = ((schedule, plans), bytes);
+        }
+    }
+    Ok(best)
+}
+
+/// Bytes that the busiest rank of each layer receives, over all layers.
+fn received_bytes(plans: &[Plan], of_layer: &[usize]) -> u128 {
+    let bytes: Vec<_> =
+        plans.iter().map(|plan| u128::from(plan.prepare().most_received_bytes())).collect();
+    of_layer.iter().map(|&plan| bytes[plan]).sum()
+}
+
+fn plan(
+    problem: &Problem,
+    (new, all): (&Layout, &Layout),
+    schedule: Schedule,
+) -> Result<Plan, PlanError> {
+    match schedule.query_placement() {
+        QueryPlacement::Replicated => {
+            Plan::with_replicated_queries(problem.clone(), all.clone(), schedule)
+        }
+        QueryPlacement::Sharded => {
+            Plan::with_layouts(problem.clone(), new.clone(), all.clone(), schedule)
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use ringattn_core::AttentionShape;
+    use ringattn_plan::LayoutKind;
+
+    const PROMPT: Placement = Placement::Prompt(LayoutKind::Striped, None);
+
+    /// `queries` of `keys` tokens, dealt out one by one, in 32 bits.
+    fn layouts((queries, keys): (u64, u64), ranks: u32) -> (Layout, Layout) {
+        let layout = |len| Layout::new(LayoutKind::Striped, None, len, ranks).unwrap();
+        (layout(queries), layout(keys))
+    }
+
+    fn problem(shape: AttentionShape, queries: u64, keys: u64) -> Problem {
+        let mask = mask(None, keys - queries, queries);
+        Problem { shape, queries, keys, mask, kv_dtype: DType::F32 }
+    }
+
+    fn chosen(shape: AttentionShape, (queries, keys): (u64, u64), ranks: u32) -> Schedule {
+        let (new, all) = layouts((queries, keys), ranks);
+        let problems = [problem(shape, queries, keys)];
+        choose((&problems, &[0, 0, 0]), (&new, &all), PROMPT).unwrap().0
+    }
 
     #[test]
     fn fewer_bytes_decide() {
         let shape = AttentionShape::new(9, 3, 64).unwrap();
-        let chosen = |queries, keys, ranks| {
-            let mask = mask(None, keys - queries, queries);
-            schedule(&Problem { shape, queries, keys, mask, kv_dtype: DType::F32 }, ranks)
-        };
-        // 594 elements a token and message against 384 a token and (p - 1) / p.
+        // A token of the tree and of pass-Q's states has 594 numbers a message, of queries 576, of keys
+        // and values 384.
         for (queries, keys, ranks, expected) in [
-            (1, 1, 4, Schedule::RingPassKv),
-            (1, 9, 4, Schedule::Tree),
+            (1, 1, 4, Schedule::Tree),
             (1, 100, 4, Schedule::Tree),
-            (1, 100, 1, Schedule::Tree),
+            (2, 5, 4, Schedule::RingPassKv),
+            (2, 100, 4, Schedule::Tree),
+            (7, 100, 1, Schedule::Tree),
             (7, 28, 2, Schedule::Tree),
-            (7, 21, 2, Schedule::RingPassKv),
-            (65, 100_000, 2, Schedule::RingPassKv),
+            (7, 21, 2, Schedule::Tree),
+            (7, 20, 2, Schedule::RingPassKv),
+            (16, 100_000, 4, Schedule::Tree),
+            (17, 100_000, 4, Schedule::RingPassQ),
+            (64, 100_000, 4, Schedule::RingPassQ),
+            (64, 100_000, 1, Schedule::Tree),
             (64, 100_000, 1000, Schedule::Tree),
+            (65, 100_000, 1000, Schedule::RingPassQ),
+            (65, 100_000, 1, Schedule::RingPassKv),
+            (65, 150, 2, Schedule::RingPassKv),
+            (5_000, 100_000, 8, Schedule::RingPassQ),
+            (50_000, 100_000, 8, Schedule::RingPassKv),
         ] {
-            assert_eq!(chosen(queries, keys, ranks), expected, "{queries} of {keys}, {ranks}");
+            let actual = chosen(shape, (queries, keys), ranks);
+            assert_eq!(actual, expected, "{queries} of {keys}, {ranks}");
         }
     }
 
+    #[test]
+    fn bytes_follow_the_formulas() {
+        let shape = AttentionShape::new(6, 2, 8).unwrap();
+        for ranks in 1..=9 {
+            for (queries, keys) in [(2, 100), (23, 100), (100, 1001), (7, 7)] {
+                let (new, all) = layouts((queries, keys), ranks);
+                let bytes = |schedule| {
+                    let problem = problem(shape, queries, keys);
+                    received_bytes(&[plan(&problem, (&new, &all), schedule).unwrap()], &[0])
+                };
+                let (p, own) = (u64::from(ranks), queries.div_ceil(u64::from(ranks)));
+                let messages = u64::from(ranks.ilog2() + u32::from(!ranks.is_power_of_two()));
+                let tree = messages * queries * 6 * 10 * 4;
+                assert_eq!(bytes(Schedule::Tree), u128::from(tree));
+                // Where some cached tokens are on every rank, all of them are seen.
+                if keys > 10 {
+                    let pass_q = ((queries - own) * 6 * 8 + (p - 1) * own * 6 * 10) * 4;
+                    assert_eq!(bytes(Schedule::RingPassQ), u128::from(pass_q));
+                    let pass_kv = (keys - keys / p) * 2 * 2 * 8 * 4;
+                    // A rank without queries receives nothing for itself, but all on the way of others.
+                    assert!(bytes(Schedule::RingPassKv) <= u128::from(pass_kv));
+                    if queries >= p {
+                        assert_eq!(bytes(Schedule::RingPassKv), u128::from(pass_kv));
+                    }
+                }
+            }
+        }
+    }
+
+    /// 2411.01783: pass-Q moves fewer bytes where `T / (T + P) < 1 / g`. States of `d + 2` numbers instead of
+    /// `d` move that by `d / (d + 1)`, and uneven shards by a token or two.
+    #[test]
+    fn the_choice_refines_the_published_rule() {
+        for (query_heads, key_heads, head_dim) in
+            [(8, 8, 64), (32, 8, 128), (9, 3, 64), (14, 2, 64)]
+        {
+            let shape = AttentionShape::new(query_heads, key_heads, head_dim).unwrap();
+            let keys = 20_000;
+            let rule = keys as f64 * key_heads as f64 / query_heads as f64;
+            let exact = rule * head_dim as f64 / (head_dim as f64 + 1.0);
+            for ranks in [2, 4, 8] {
+                for part in [0.1, 0.5, 0.99, 1.01, 1.5] {
+                    let queries = (exact * part) as u64;
+                    if queries >= keys {
+                        continue;
+                    }
+                    let expected =
+                        if part < 1.0 { Schedule::RingPassQ } else { Schedule::RingPassKv };
+                    let actual = chosen(shape, (queries, keys), ranks);
+                    assert_eq!(actual, expected, "{queries} of {keys}, {ranks} ranks, {shape:?}");
+                }
+                assert!((exact / rule - 1.0).abs() < 0.02);
+            }
+        }
+    }
     #[test]
     fn new_tokens_see_what_scoring_would_show_them() {
         for window in [None, Some(1), Some(5)] {
