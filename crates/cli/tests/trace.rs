@@ -7,7 +7,7 @@ mod support;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
-use support::{Sandbox, Tensor, fixture, ringattn, safetensors};
+use support::{Sandbox, Tensor, fixture, model_of_words, ringattn, safetensors};
 
 /// Runs the command with `--trace` and `--report` and reads both.
 fn traced(sandbox: &Sandbox, args: &[&str]) -> (Value, Value) {
@@ -25,12 +25,12 @@ fn complete(trace: &Value) -> Vec<&Value> {
 }
 
 /// The JSON object format of the Trace Event Format: names as metadata, complete events with numbers.
-fn check_format(trace: &Value, ranks: u64) {
+fn check_format(trace: &Value, (ranks, steps): (u64, u64)) {
     assert_eq!(trace["displayTimeUnit"], "ns");
     assert_eq!(trace["otherData"]["schema"], "ringattn.trace/1");
     for event in trace["traceEvents"].as_array().unwrap() {
         assert!(event["pid"].as_u64().unwrap() < ranks, "{event}");
-        assert!(event["tid"].as_u64().unwrap() < 4, "{event}");
+        assert!(event["tid"].as_u64().unwrap() < 6, "{event}");
         match event["ph"].as_str().unwrap() {
             "M" => {
                 assert!(["process_name", "thread_name"].contains(&event["name"].as_str().unwrap()));
@@ -40,7 +40,7 @@ fn check_format(trace: &Value, ranks: u64) {
                 let (start, length) =
                     (event["ts"].as_f64().unwrap(), event["dur"].as_f64().unwrap());
                 assert!(start >= 0.0 && length >= 0.0, "{event}");
-                assert!(event["args"]["step"].as_u64().unwrap() < ranks, "{event}");
+                assert!(event["args"]["step"].as_u64().unwrap() < steps, "{event}");
             }
             other => panic!("{other}"),
         }
@@ -112,7 +112,8 @@ fn a_trace_adds_up_to_the_report() {
             for command in [&attend[..], &score[..]] {
                 let how = ["--ranks", ranks, "--layout", layout, "--quiet"];
                 let (trace, report) = traced(&sandbox, &[command, &how].concat());
-                check_format(&trace, ranks.parse().unwrap());
+                let ranks = ranks.parse().unwrap();
+                check_format(&trace, (ranks, ranks));
                 check_tracks(&trace);
                 check_sums(&trace, &report);
                 let layers = report["layers"].as_u64().unwrap();
@@ -121,4 +122,32 @@ fn a_trace_adds_up_to_the_report() {
             }
         }
     }
+}
+
+/// Queries and states under way at once, and the rounds of a tree.
+#[test]
+fn a_trace_of_visiting_queries_adds_up_too() {
+    let sandbox = model_of_words();
+    let tokens = |range: std::ops::Range<u32>| format!("{:?}", range.collect::<Vec<_>>());
+    let document = sandbox.write("document.json", tokens(0..150));
+    let question = sandbox.write("question.json", tokens(150..190));
+    let (model, cache) = (sandbox.arg("model"), sandbox.arg("cache"));
+    let generate = ["generate", &model, "--ranks", "4", "--quiet"];
+    let save = ["--tokens", &document, "-n", "0", "--save-cache", &cache];
+    ringattn(&[&generate[..], &save].concat());
+    let load = ["--tokens", &question, "-n", "3", "--load-cache", &cache];
+    let (trace, report) = traced(&sandbox, &[&generate[..], &load].concat());
+    // One step more than ranks.
+    check_format(&trace, (4, 5));
+    check_tracks(&trace);
+    check_sums(&trace, &report);
+    let of = |name: &str| -> Vec<_> {
+        complete(&trace).into_iter().filter(|event| event["name"] == name).collect()
+    };
+    let moves_queries = |event: &&&Value| event["args"]["queries"].is_u64();
+    assert_eq!(of("receive").iter().filter(moves_queries).count(), 3 * 4 * 3);
+    assert!(of("receive").iter().all(|event| event["args"]["block"].is_null()));
+    let visits =
+        |event: &&&Value| event["args"]["step"] != 0 && event["args"]["queries"] != event["pid"];
+    assert_eq!(of("attend").iter().filter(visits).count(), 3 * 4 * 3);
 }

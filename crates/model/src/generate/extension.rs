@@ -17,8 +17,8 @@
 //! Bytes are not all: the tree needs every new token on every rank, so beyond [`REPLICATED`] tokens, where
 //! dense layers cost more than their weights' reading, it is not taken; up to [`FEW`] tokens pass-Q is not,
 //! where every rank would read all weights for a row or two, and messages are so short that their number
-//! counts, about `log2 p` of the tree against `2 p`. One new token and generated ones always take the tree: decoding
-//! neither gathers the cache nor walks the ring.
+//! counts, about `log2 p` of the tree against `2 p`. One new token and generated ones always take the tree:
+//! decoding neither gathers the cache nor walks the ring.
 
 use super::decoder::Placement;
 use crate::config::ModelConfig;
@@ -100,8 +100,8 @@ fn mask(window: Option<u64>, cached: u64, queries: u64) -> Mask {
     Mask::Intervals(QueryIntervals::new((0..queries).map(sees).collect::<Vec<_>>()))
 }
 
-/// Of the schedules that come into question the one whose busiest rank receives the fewest bytes, the
-/// first of those alike, with its plans, one for each problem; `of_layer` says which problem a layer has.
+/// Of the schedules that come into question the one whose busiest rank receives the fewest bytes,
+/// with its plans, one for each problem; `of_layer` says which problem a layer has.
 fn choose(
     (problems, of_layer): (&[Problem], &[usize]),
     layouts: (&Layout, &Layout),
