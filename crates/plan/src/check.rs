@@ -3,7 +3,8 @@
 //! Proved: the layouts own every position once; every visible (query, key) pair is attended exactly
 //! once; a rank attends and sends only what it holds, and merges only states of its own queries; every
 //! receive has its send, in order; the ranks never wait in a cycle, even over channels that hold one
-//! message. The walk also counts the peaks of what is held and the bytes moved. It takes `O(p^2 L / p)` time: meant for tests and `p <= 1024`.
+//! message. The walk also counts the peaks of what is held and the bytes moved. It takes `O(p^2 L / p)`
+//! time: meant for tests and `p <= 1024`.
 
 mod holding;
 mod network;
