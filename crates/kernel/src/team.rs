@@ -7,7 +7,7 @@
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
@@ -51,11 +51,17 @@ pub enum TeamError {
 /// the few items of a decode step take less than a sleep.
 const WATCH: Duration = Duration::from_micros(50);
 
+/// How long the other threads stay awake after their last item. Between the items of a decode step pass
+/// some ten microseconds, and a thread that sleeps takes as long again to wake.
+const LINGER: Duration = Duration::from_micros(200);
+
 /// Threads that share out work: the caller's and those of a pool.
 pub struct Team {
     threads: usize,
     /// The threads beside the caller's; `None`: there are none.
     pool: Option<ThreadPool>,
+    /// Calls of [`Team::each`] so far: tells threads that stay awake to look for work.
+    calls: Arc<AtomicUsize>,
 }
 
 impl Team {
@@ -84,7 +90,7 @@ impl Team {
                 pinned.into_iter().collect::<Result<(), _>>().map_err(refusal)?;
             }
         }
-        Ok(Self { threads, pool })
+        Ok(Self { threads, pool, calls: Arc::default() })
     }
 
     /// How many threads work.
@@ -117,6 +123,7 @@ impl Team {
             }
             Ok(())
         };
+        let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         let (others, failed) = (AtomicUsize::new(self.threads - 1), Mutex::new(None));
         pool.in_place_scope(|scope| {
             for _ in 1..self.threads {
@@ -134,6 +141,8 @@ impl Team {
             }
             own
         })?;
+        let calls = Arc::clone(&self.calls);
+        pool.spawn_broadcast(move |_| linger(&calls, call));
         failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }
 }
@@ -141,6 +150,14 @@ impl Team {
 impl fmt::Debug for Team {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Team").field("threads", &self.threads).finish_non_exhaustive()
+    }
+}
+
+/// Stays awake until there is another call, for [`LINGER`] at most; whoever needs the processor has it.
+fn linger(calls: &AtomicUsize, last: usize) {
+    let start = Instant::now();
+    while calls.load(Ordering::Relaxed) == last && start.elapsed() < LINGER {
+        std::thread::yield_now();
     }
 }
 
