@@ -86,7 +86,7 @@ impl Kernel {
         items: Vec<T>,
         body: impl Fn(T) -> Result<(), KernelError> + Sync,
     ) -> Result<(), KernelError> {
-        self.team.each(items, |item| self.busy.measure(|| body(item)))
+        self.team.each(items, &self.busy, body)
     }
 
     /// Runs `op` with the kernel's instruction set.

@@ -4,6 +4,7 @@
 //! first leaves little to wait for at the end. Which thread takes which item is left to chance, and no
 //! result may depend on it. Knows nothing of the work.
 
+use crate::clock::BusyTime;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -98,30 +99,31 @@ impl Team {
         self.threads
     }
 
-    /// Runs `body` on every item, on all threads. After an error no further item is begun.
+    /// Runs `body` on every item, on all threads, whose processor time for it is added to `busy`. After
+    /// an error no further item is begun.
     ///
     /// # Errors
     /// One of those that `body` returned.
     pub fn each<T: Send, E: Send>(
         &self,
         items: Vec<T>,
+        busy: &BusyTime,
         body: impl Fn(T) -> Result<(), E> + Sync,
     ) -> Result<(), E> {
-        let Some(pool) = &self.pool else {
-            return items.into_iter().try_for_each(body);
+        let Some(pool) = self.pool.as_ref().filter(|_| items.len() > 1) else {
+            return busy.measure(|| items.into_iter().try_for_each(body));
         };
-        if items.len() == 1 {
-            return items.into_iter().try_for_each(body);
-        }
         let queue = Mutex::new(items.into_iter());
         let work = || {
-            while let Some(item) = next(&queue) {
-                if let Err(error) = body(item) {
-                    lock(&queue).by_ref().for_each(drop);
-                    return Err(error);
+            busy.measure(|| {
+                while let Some(item) = next(&queue) {
+                    if let Err(error) = body(item) {
+                        lock(&queue).by_ref().for_each(drop);
+                        return Err(error);
+                    }
                 }
-            }
-            Ok(())
+                Ok(())
+            })
         };
         let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         let (others, failed) = (AtomicUsize::new(self.threads - 1), Mutex::new(None));
@@ -211,7 +213,7 @@ mod tests {
                         done[item].fetch_add(1, Ordering::Relaxed);
                         Ok::<_, ()>(())
                     };
-                    team.each((0..items).collect(), body).unwrap();
+                    team.each((0..items).collect(), &BusyTime::default(), body).unwrap();
                     assert!(done.iter().all(|count| count.load(Ordering::Relaxed) == 1));
                 }
             }
@@ -227,7 +229,8 @@ mod tests {
                 done.fetch_add(1, Ordering::Relaxed);
                 if item == 3 { Err(item) } else { Ok(()) }
             };
-            assert_eq!(team.each((0..1000).map(|item| item % 4).collect(), body), Err(3));
+            let items = (0..1000).map(|item| item % 4).collect();
+            assert_eq!(team.each(items, &BusyTime::default(), body), Err(3));
             assert!(done.into_inner() < 1000);
         }
     }
@@ -247,7 +250,7 @@ mod tests {
             widths.lock().unwrap().push(allowed.count());
             Ok::<_, ()>(())
         };
-        team.each(vec![(); 20], body).unwrap();
+        team.each(vec![(); 20], &BusyTime::default(), body).unwrap();
         assert_eq!(widths.into_inner().unwrap(), [1; 20]);
     }
 }

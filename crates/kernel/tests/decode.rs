@@ -10,8 +10,8 @@ use ringattn_kernel::{Isa, Kernel};
 use ringattn_oracle::{Random, Tolerance};
 
 const DTYPES: [DType; 3] = [DType::F32, DType::Bf16, DType::F16];
-/// Around the borders of chunks (64) and splits (1024).
-const KEYS: [usize; 11] = [0, 1, 3, 63, 64, 65, 130, 1023, 1024, 1025, 3 * 1024 + 5];
+/// Around the borders of chunks (64) and splits (256).
+const KEYS: [usize; 11] = [0, 1, 3, 63, 64, 65, 130, 255, 256, 257, 3 * 256 + 5];
 const BAD: [f32; 3] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
 
 /// What the rows of a few queries see.

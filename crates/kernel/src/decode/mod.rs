@@ -20,9 +20,12 @@ use fold::Item;
 use pulp::{Simd, WithSimd};
 use ringattn_core::{AttentionShape, Interval, Log2, Progress, Slot, merge_row};
 
-/// Keys of a split, whole chunks: their states are small beside them (one part in 2048 of f32 keys
-/// and values per query), and some hundred of them share a long block evenly among the threads.
-const SPLIT: usize = 1024;
+/// Keys of a split, whole chunks: their states are small beside them (one part in 512 of f32 keys and
+/// values per query), and a few hundred keys already are work for several threads.
+const SPLIT: usize = 256;
+
+/// Floats of states that the caller merges alone: less work than calling the other threads.
+const MERGED_ALONE: usize = 1 << 16;
 
 /// The most query rows that come here.
 const ROWS: usize = 8;
@@ -76,13 +79,17 @@ pub(crate) fn absorb(
             Ok(progress.advance()?)
         })?;
         let cells = Cells::new(state);
-        let merges =
+        let mut merges =
             (0..heads).flat_map(|head| (0..call.queries()).map(move |query| (head, query)));
-        kernel.each(merges.collect(), |(head, query)| {
+        let merge = |(head, query)| {
             let first = head * len + query * call.state_len();
             let states = states[first..].chunks(heads * len).map(|part| &part[..call.state_len()]);
             kernel.run(Merge { call: &call, cells: &cells, at: (head, query), states })
-        })
+        };
+        if all <= MERGED_ALONE {
+            return merges.try_for_each(merge);
+        }
+        kernel.each(merges.collect(), merge)
     })
 }
 

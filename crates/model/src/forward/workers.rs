@@ -59,9 +59,9 @@ impl Workers {
         items: Vec<T>,
         body: impl Fn(T, &mut Scratch) -> Result<(), E> + Sync,
     ) -> Result<(), E> {
-        self.team.each(items, |item| {
+        self.team.each(items, &self.busy, |item| {
             let mut scratch = self.shelf().pop().unwrap_or_default();
-            let result = self.busy.measure(|| body(item, &mut scratch));
+            let result = body(item, &mut scratch);
             self.shelf().push(scratch);
             result
         })

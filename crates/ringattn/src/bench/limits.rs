@@ -5,7 +5,7 @@ use super::Speed;
 use super::case::{Case, What};
 use super::rounds::Row;
 use ringattn_engine::cpu::limits::{fma_peak, read_bandwidth};
-use ringattn_engine::cpu::{Isa, KernelError, Pinning, Team};
+use ringattn_engine::cpu::{BusyTime, Isa, KernelError, Pinning, Team};
 use serde::Serialize;
 use std::sync::{Barrier, Mutex, PoisonError};
 
@@ -96,7 +96,7 @@ fn together(threads: usize, measure: impl Fn() -> f64 + Sync) -> Result<f64, Ben
     let team = Team::new(threads, Pinning::Free).map_err(KernelError::from)?;
     let (start, sum) = (Barrier::new(threads), Mutex::new(0.0));
     // One item for each thread: a thread that waits at the start takes no second one.
-    team.each(vec![(); threads], |()| {
+    team.each(vec![(); threads], &BusyTime::default(), |()| {
         start.wait();
         let speed = measure();
         *sum.lock().unwrap_or_else(PoisonError::into_inner) += speed;
