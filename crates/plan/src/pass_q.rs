@@ -12,7 +12,7 @@
 //! they see anything, and a rank whose block they do not see returns no state.
 
 use crate::plan::Plan;
-use crate::ring::{Reaches, Ring};
+use crate::ring::{Passing, Reaches, Ring};
 use crate::step::{
     Attend, BlockId, Cargo, Handover, Operand, QueriesId, Step, Transfer, Transfers,
 };
@@ -37,11 +37,7 @@ pub(crate) fn steps<'a>(
         Transfer { cargo, peer }
     };
     (0..step_count(ring.size)).map(move |index| {
-        let (here, next) = (ring.back(rank, index), ring.back(rank, index + 1));
-        // In the last step the ring leads back to the own queries, which reach no farther than `p - 1`.
-        let held = index <= reaches.of(here);
-        let passes_on = index < reaches.of(here);
-        let comes = index + 1 < ring.size && index < reaches.of(next);
+        let Passing { here, held, goes_to, comes } = reaches.passing(ring, rank, index);
         // Whose queries were attended here in the step before, and who attended the rank's.
         let before = index.checked_sub(1).filter(|&distance| distance > 0);
         let visitor = before.map(|distance| ring.back(rank, distance));
@@ -53,11 +49,11 @@ pub(crate) fn steps<'a>(
             index,
             attend: (held && plan.sees(here, own)).then_some(attend),
             send: Transfers::new(
-                passes_on.then(|| queries(here, ring.forth(rank, 1))),
+                goes_to.map(|peer| queries(here, peer)),
                 visitor.map(|visitor| state(visitor, visitor)),
             ),
             receive: Transfers::new(
-                comes.then(|| queries(next, ring.back(rank, 1))),
+                comes.map(|(owner, peer)| queries(owner, peer)),
                 host.map(|host| state(rank, host)),
             ),
             drop: (held && index > 0).then_some(Operand::Queries(QueriesId(here))),

@@ -47,9 +47,35 @@ impl Reaches {
         Self(plan.key_layout().ranks().map(reach).collect())
     }
 
-    pub(crate) fn of(&self, owner: Rank) -> u32 {
+    fn of(&self, owner: Rank) -> u32 {
         self.0[owner.index()]
     }
+
+    /// What travels past `rank` in step `index`.
+    pub(crate) fn passing(&self, ring: Ring, rank: Rank, index: u32) -> Passing {
+        let (here, next) = (ring.back(rank, index), ring.back(rank, index + 1));
+        let (reach, next_reach) = (self.of(here), self.of(next));
+        // In the steps from `p - 1` on the ring leads back to the rank's own, which is here already.
+        let comes = index + 1 < ring.size && index < next_reach;
+        Passing {
+            here,
+            held: index <= reach,
+            goes_to: (index < reach).then(|| ring.forth(rank, 1)),
+            comes: comes.then(|| (next, ring.back(rank, 1))),
+        }
+    }
+}
+
+/// What travels past a rank in one step.
+pub(crate) struct Passing {
+    /// Whose is at the rank's place.
+    pub(crate) here: Rank,
+    /// Whether it came so far.
+    pub(crate) held: bool,
+    /// Who gets it next.
+    pub(crate) goes_to: Option<Rank>,
+    /// Whose comes for the next step, and from whom.
+    pub(crate) comes: Option<(Rank, Rank)>,
 }
 
 /// What each rank sees at most, and where the keys of each rank lie.
@@ -81,20 +107,16 @@ pub(crate) fn steps<'a>(
     rank: Rank,
 ) -> impl Iterator<Item = Step> + 'a {
     let ring = Ring { size: plan.world_size() };
-    let transfer = |block, peer| Transfer { cargo: Cargo::Block(block), peer };
+    let block = |owner, peer| Transfer { cargo: Cargo::Block(BlockId(owner)), peer };
     (0..ring.size).map(move |index| {
-        let here = BlockId(ring.back(rank, index));
-        let next = BlockId(ring.back(rank, index + 1));
-        let held = index <= reaches.of(here.0);
-        let passes_on = index < reaches.of(here.0);
-        let comes = index + 1 < ring.size && index < reaches.of(next.0);
-        let attend = Attend { queries: plan.own_queries(rank), block: here };
+        let Passing { here, held, goes_to, comes } = reaches.passing(ring, rank, index);
+        let attend = Attend { queries: plan.own_queries(rank), block: BlockId(here) };
         Step {
             index,
-            attend: (held && plan.sees(rank, here)).then_some(attend),
-            send: Transfers::new(passes_on.then(|| transfer(here, ring.forth(rank, 1))), None),
-            receive: Transfers::new(comes.then(|| transfer(next, ring.back(rank, 1))), None),
-            drop: (held && index > 0).then_some(Operand::Block(here)),
+            attend: (held && plan.sees(rank, BlockId(here))).then_some(attend),
+            send: Transfers::new(goes_to.map(|peer| block(here, peer)), None),
+            receive: Transfers::new(comes.map(|(owner, peer)| block(owner, peer)), None),
+            drop: (held && index > 0).then_some(Operand::Block(BlockId(here))),
         }
     })
 }
