@@ -51,28 +51,12 @@ impl Message for CpuBlock {
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
-    use ringattn_core::{DType, Elements, Source};
-    use ringattn_kernel::Arrangement;
-    use std::sync::Arc;
+    use crate::cpu::format::samples::{listed, values};
+    use ringattn_core::DType;
 
-    /// Tokens 3 and 1 of `[2 heads, 4 tokens, 2]`, elements counted from 0.
+    /// Tokens 3 and 1 of keys and of values.
     fn block(dtype: DType) -> CpuBlock {
-        let rows = |first: u8| {
-            let values = (first..first + 16).map(f32::from).collect();
-            let source: Arc<dyn Source> = Arc::new(Elements::from_f32(values, dtype));
-            let arrangement = Arrangement::head_major(2, 4, 2);
-            SharedRows::listed(source, dtype, arrangement, Arc::new(vec![3, 1])).unwrap()
-        };
-        CpuBlock::new(rows(0), rows(100))
-    }
-
-    fn values(rows: &SharedRows) -> Vec<f32> {
-        let rows = rows.rows();
-        let row = |(slot, head)| {
-            let row = rows.row(head, slot);
-            (0..row.len()).map(move |at| row.get(at))
-        };
-        (0..rows.len()).flat_map(|slot| [(slot, 0), (slot, 1)]).flat_map(row).collect()
+        CpuBlock::new(listed(0, &[3, 1], dtype), listed(100, &[3, 1], dtype))
     }
 
     #[test]

@@ -84,3 +84,28 @@ fn aligned(bytes: &[u8], dtype: DType) -> Elements {
         DType::F16 => Elements::F16(bytemuck::pod_collect_to_vec::<u8, f16>(bytes)),
     }
 }
+
+/// Rows for the tests of what is made of them.
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+pub(super) mod samples {
+    use super::*;
+
+    /// The listed tokens of `[2 heads, 4 tokens, 2]`, elements counted from `first`.
+    pub(in super::super) fn listed(first: u8, tokens: &[usize], dtype: DType) -> SharedRows {
+        let values = (first..first + 16).map(f32::from).collect();
+        let source: Arc<dyn Source> = Arc::new(Elements::from_f32(values, dtype));
+        let arrangement = Arrangement::head_major(2, 4, 2);
+        SharedRows::listed(source, dtype, arrangement, Arc::new(tokens.to_vec())).unwrap()
+    }
+
+    /// What rows of two heads hold, token by token.
+    pub(in super::super) fn values(rows: &SharedRows) -> Vec<f32> {
+        let rows = rows.rows();
+        let row = |(slot, head)| {
+            let row = rows.row(head, slot);
+            (0..row.len()).map(move |at| row.get(at))
+        };
+        (0..rows.len()).flat_map(|slot| [(slot, 0), (slot, 1)]).flat_map(row).collect()
+    }
+}

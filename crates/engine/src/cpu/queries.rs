@@ -29,26 +29,8 @@ impl Message for SharedRows {
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
-    use ringattn_core::{DType, Elements, Source};
-    use ringattn_kernel::Arrangement;
-    use std::sync::Arc;
-
-    /// The listed tokens of `[2 heads, 4 tokens, 2]`, elements counted from 0.
-    fn queries(tokens: &[usize], dtype: DType) -> SharedRows {
-        let values = (0..16_u8).map(f32::from).collect();
-        let source: Arc<dyn Source> = Arc::new(Elements::from_f32(values, dtype));
-        let arrangement = Arrangement::head_major(2, 4, 2);
-        SharedRows::listed(source, dtype, arrangement, Arc::new(tokens.to_vec())).unwrap()
-    }
-
-    fn values(rows: &SharedRows) -> Vec<f32> {
-        let rows = rows.rows();
-        let row = |(slot, head)| {
-            let row = rows.row(head, slot);
-            (0..row.len()).map(move |at| row.get(at))
-        };
-        (0..rows.len()).flat_map(|slot| [(slot, 0), (slot, 1)]).flat_map(row).collect()
-    }
+    use crate::cpu::format::samples::{listed, values};
+    use ringattn_core::DType;
 
     #[test]
     fn what_arrives_is_what_was_sent() {
@@ -57,7 +39,7 @@ mod tests {
             for (tokens, expected) in
                 [(two, &[6.0, 7.0, 14.0, 15.0, 2.0, 3.0, 10.0, 11.0][..]), (none, &[])]
             {
-                let sent = queries(tokens, dtype);
+                let sent = listed(0, tokens, dtype);
                 let bytes = tokens.len() as u64 * 4 * dtype.size();
                 assert_eq!((values(&sent), sent.byte_len()), (expected.to_vec(), bytes));
                 let (header, payload) = (sent.header(), sent.payload().to_vec());
@@ -70,7 +52,7 @@ mod tests {
 
     #[test]
     fn damaged_messages_are_refused() {
-        let sent = queries(&[3, 1], DType::F32);
+        let sent = listed(0, &[3, 1], DType::F32);
         let (header, payload) = (sent.header(), sent.payload().to_vec());
         let cases: [(Vec<u64>, &[u8], &str); 4] = [
             (header[1..].to_vec(), &payload, "header of 3 fields, expected 4"),
