@@ -31,7 +31,7 @@ pub use check::{CheckError, Proof, RankProof, check, check_steps};
 pub use cost::{
     Candidate, Cost, CostError, LongestContext, MACHINES, MAX_ENUMERATED_RANKS,
     MAX_ENUMERATED_ROWS, MAX_PRICED_RANKS, MAX_PRICED_TOKENS, Machine, MachineError, NamedMachine,
-    RankCost, Reason, Recommendation, SmallestBlock, StepCost, Timing, longest_context,
+    RankCost, Reason, Recommendation, SmallestBlock, StepCost, Timing, add_layers, longest_context,
     pair_counter, price, recommend, smallest_block, working_bytes_per_token,
 };
 pub use expect::{Expectation, expect};

@@ -268,11 +268,20 @@ impl RankCost {
             (&mut self.received_bytes, other.received_bytes),
             (&mut self.hops, other.hops),
         ] {
-            let added = bytes.checked_mul(times).and_then(|bytes| sum.checked_add(bytes));
-            *sum = added.ok_or(CostError::Layers { bytes, layers: times })?;
+            add_layers(sum, bytes, times)?;
         }
         Ok(())
     }
+}
+
+/// Adds what one layer counts, as many times as there are such layers.
+///
+/// # Errors
+/// When the sum is too large to count.
+pub fn add_layers(sum: &mut u64, bytes: u64, layers: u64) -> Result<(), CostError> {
+    let added = bytes.checked_mul(layers).and_then(|bytes| sum.checked_add(bytes));
+    *sum = added.ok_or(CostError::Layers { bytes, layers })?;
+    Ok(())
 }
 
 /// `a / b`, and 1 where there is nothing.

@@ -9,8 +9,8 @@ use super::{LayerMask, PlanRequest, PredictError};
 use crate::error::Error;
 use ringattn_core::{Interval, Mask, Position, QueryIntervals};
 use ringattn_plan::{
-    BlockOrder, CostError, Expectation, Layout, LayoutKind, Plan, Prepared, Problem,
-    QueryPlacement, Schedule, Segment, expect, finish,
+    BlockOrder, Expectation, Layout, LayoutKind, Plan, Prepared, Problem, QueryPlacement, Schedule,
+    Segment, add_layers, expect, finish,
 };
 use serde::Serialize;
 
@@ -101,7 +101,9 @@ fn step(
         rounds_per_layer = rounds_per_layer.max(rounds(&prepared));
         for (sum, rank) in ranks.iter_mut().zip(keys.ranks()) {
             let counts = expect(&prepared, rank);
-            add(sum, &counts, *layers).map_err(PredictError::from)?;
+            add_layers(&mut sum.received_bytes, counts.received_bytes, *layers)
+                .and_then(|()| add_layers(&mut sum.hops, counts.hops, *layers))
+                .map_err(PredictError::from)?;
         }
     }
     let most = |count: fn(&Expectation) -> u64| ranks.iter().map(count).max().unwrap_or(0);
@@ -124,15 +126,4 @@ fn rounds(prepared: &Prepared<'_>) -> u32 {
         }
     }
     sends.into_iter().map(u32::from).sum()
-}
-
-/// What is received, of so many layers.
-fn add(sum: &mut Expectation, counts: &Expectation, layers: u64) -> Result<(), CostError> {
-    for (sum, bytes) in
-        [(&mut sum.received_bytes, counts.received_bytes), (&mut sum.hops, counts.hops)]
-    {
-        let added = bytes.checked_mul(layers).and_then(|bytes| sum.checked_add(bytes));
-        *sum = added.ok_or(CostError::Layers { bytes, layers })?;
-    }
-    Ok(())
 }
