@@ -41,6 +41,26 @@ impl<T: Pod> Lines<T> {
         lines.resize(count, Line([0; LINE]));
         Ok(Self { lines, len, element: PhantomData })
     }
+
+    /// Makes the buffer `len` long; what it held is lost when it has to grow.
+    ///
+    /// # Errors
+    /// When the memory cannot be had.
+    pub(crate) fn resize(&mut self, len: usize) -> Result<(), OutOfMemory> {
+        if len.div_ceil(LINE / size_of::<T>()) > self.lines.len() {
+            // The old memory first: both at once are not needed.
+            *self = Self::default();
+            *self = Self::zeroed(len)?;
+        }
+        self.len = len;
+        Ok(())
+    }
+}
+
+impl<T> Default for Lines<T> {
+    fn default() -> Self {
+        Self { lines: Vec::new(), len: 0, element: PhantomData }
+    }
 }
 
 impl<T: Pod> Deref for Lines<T> {
@@ -105,5 +125,15 @@ mod tests {
             assert_eq!((halves.len(), halves.as_ptr().align_offset(LINE)), (len, 0));
         }
         assert!(Lines::<f32>::zeroed(usize::MAX / 8).is_err());
+    }
+
+    #[test]
+    fn a_buffer_grows_to_the_longest_and_stays_on_its_line() {
+        let mut floats = Lines::<f32>::default();
+        for len in [0, 3, 40, 17, 41, 1000, 0] {
+            floats.resize(len).unwrap();
+            assert_eq!((floats.len(), floats.as_ptr().align_offset(LINE)), (len, 0));
+            floats.fill(1.0);
+        }
     }
 }

@@ -127,6 +127,12 @@ pub enum KernelError {
     Interrupted,
 }
 
+impl From<ringattn_core::OutOfMemory> for KernelError {
+    fn from(error: ringattn_core::OutOfMemory) -> Self {
+        Self::Memory { bytes: usize::try_from(error.bytes).unwrap_or(usize::MAX) }
+    }
+}
+
 impl From<ringattn_core::Interrupted> for KernelError {
     fn from(_: ringattn_core::Interrupted) -> Self {
         Self::Interrupted

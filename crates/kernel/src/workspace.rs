@@ -7,8 +7,8 @@ use crate::KernelError;
 use crate::decode;
 use crate::geometry::Span;
 use crate::isa::ROWS_OF_32 as MAX_ROWS;
+use crate::lines::Lines;
 use crate::problem::MAX_HEAD_DIM;
-use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
 
 /// Query rows of a tile: a multiple of every micro-kernel's rows.
@@ -22,44 +22,8 @@ pub(crate) const STRIDE: usize = if KEY_TILE > MAX_HEAD_DIM { KEY_TILE } else { 
 /// Floats of the widest vector.
 pub(crate) const MAX_LANES: usize = 16;
 
-/// A zeroed buffer of floats that starts on a cache line.
-#[derive(Default)]
-pub(crate) struct Floats {
-    buffer: Vec<f32>,
-    start: usize,
-    len: usize,
-}
-
-impl Floats {
-    const ALIGNMENT: usize = 64;
-
-    /// Makes the buffer `len` long; what it held is lost when it has to grow.
-    pub(crate) fn resize(&mut self, len: usize) -> Result<(), KernelError> {
-        let padded = len.saturating_add(Self::ALIGNMENT / size_of::<f32>());
-        if padded > self.buffer.len() {
-            let bytes = padded.saturating_mul(size_of::<f32>());
-            self.buffer = Vec::new();
-            self.buffer.try_reserve_exact(padded).map_err(|_| KernelError::Memory { bytes })?;
-            self.buffer.resize(padded, 0.0);
-            self.start = self.buffer.as_ptr().align_offset(Self::ALIGNMENT);
-        }
-        self.len = len;
-        Ok(())
-    }
-}
-
-impl Deref for Floats {
-    type Target = [f32];
-    fn deref(&self) -> &[f32] {
-        &self.buffer[self.start..self.start + self.len]
-    }
-}
-
-impl DerefMut for Floats {
-    fn deref_mut(&mut self) -> &mut [f32] {
-        &mut self.buffer[self.start..self.start + self.len]
-    }
-}
+/// Floats that a workspace holds.
+pub(crate) type Floats = Lines<f32>;
 
 /// The tiles of one work unit.
 pub(crate) struct Scratch {
@@ -83,11 +47,7 @@ pub(crate) struct Scratch {
 
 impl Scratch {
     fn new() -> Result<Self, KernelError> {
-        let floats = |len| {
-            let mut floats = Floats::default();
-            floats.resize(len)?;
-            Ok::<_, KernelError>(floats)
-        };
+        let floats = Floats::zeroed;
         Ok(Self {
             q: floats(QUERY_TILE * STRIDE)?,
             s: floats(MAX_ROWS * STRIDE)?,

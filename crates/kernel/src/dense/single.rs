@@ -146,8 +146,8 @@ impl<E: Stored, S: Simd> Weights<S> for PlainPanels<'_, E> {
 }
 
 impl<S: Simd> Weights<S> for &QuantisedPanels {
-    /// One panel's codes are work enough; short vectors leave additions to wait for.
-    const AT_ONCE: usize = if S::REGISTER_COUNT >= 32 { 1 } else { 2 };
+    /// One panel's codes are work enough.
+    const AT_ONCE: usize = 1;
 
     #[inline(always)]
     fn sums<const G: usize>(
@@ -157,73 +157,50 @@ impl<S: Simd> Weights<S> for &QuantisedPanels {
         x: &[f32],
     ) -> [[S::f32s; VECTORS]; G] {
         let panel = VECTORS * S::F32_LANES;
-        let panels: [QuantisedPanel<'_>; G] =
-            std::array::from_fn(|index| self.panel(first + index * panel));
         let mut sums = [[simd.splat_f32s(0.0); VECTORS]; G];
-        let mut column = inner.start;
-        while column < inner.end {
-            let next = ((column / self.block() + 1) * self.block()).min(inner.end);
-            let part = Part { panels, columns: column..next };
-            let x = &x[column - inner.start..next - inner.start];
-            if column.is_multiple_of(COLUMNS) {
-                let (quads, rest) = x.as_chunks();
-                part.quads(simd, quads, &mut sums);
-                part.columns(simd, quads.len() * COLUMNS, rest, &mut sums);
-            } else {
-                part.columns(simd, 0, x, &mut sums);
-            }
-            column = next;
+        // No closure: what it holds would not be compiled for the instruction set.
+        for (index, sums) in sums.iter_mut().enumerate() {
+            *sums = panel_sums(simd, self.panel(first + index * panel), inner, (x, self.block()));
         }
         sums
     }
 }
 
-/// Columns of some panels that share their factors.
-struct Part<'a, const G: usize> {
-    panels: [QuantisedPanel<'a>; G],
-    columns: Range<usize>,
-}
-
-impl<const G: usize> Part<'_, G> {
-    /// Adds the products of the columns of whole words, the part's first.
-    #[inline(always)]
-    fn quads<S: Simd>(&self, simd: S, x: &[[f32; COLUMNS]], sums: &mut [[S::f32s; VECTORS]; G]) {
-        let first = self.columns.start;
-        for (panel, sums) in self.panels.iter().zip(sums) {
-            let factors = panel.factors::<S, VECTORS>(first);
-            let words = &panel.words::<S, VECTORS>()[first / COLUMNS..][..x.len()];
-            let mut own = *sums;
-            for (x, words) in x.iter().zip(words) {
-                for ((sum, &word), &factors) in own.iter_mut().zip(words).zip(&factors) {
-                    for (index, &x) in x.iter().enumerate() {
-                        let weight = widened(simd, byte(simd, word, index), factors);
-                        *sum = simd.mul_add_e_f32s(simd.splat_f32s(x), weight, *sum);
-                    }
-                }
-            }
-            *sums = own;
-        }
-    }
-
-    /// Adds the products of columns that do not fill a word, from the part's `skipped`-th on.
-    #[inline(always)]
-    fn columns<S: Simd>(
-        &self,
-        simd: S,
-        skipped: usize,
-        x: &[f32],
-        sums: &mut [[S::f32s; VECTORS]; G],
-    ) {
-        let columns = self.columns.clone().skip(skipped);
-        for (panel, sums) in self.panels.iter().zip(sums) {
-            let factors = panel.factors::<S, VECTORS>(self.columns.start);
-            for (column, &x) in columns.clone().zip(x) {
-                let words = &panel.words::<S, VECTORS>()[column / COLUMNS];
-                for ((sum, &word), &factors) in sums.iter_mut().zip(words).zip(&factors) {
-                    let weight = widened(simd, byte(simd, word, column % COLUMNS), factors);
+/// The sums of one quantised panel, whose factors serve `block` columns each.
+#[inline(always)]
+fn panel_sums<S: Simd>(
+    simd: S,
+    panel: QuantisedPanel<'_>,
+    inner: &Range<usize>,
+    (x, block): (&[f32], usize),
+) -> [S::f32s; VECTORS] {
+    let words = panel.words::<S, VECTORS>();
+    let mut sums = [simd.splat_f32s(0.0); VECTORS];
+    let mut column = inner.start;
+    while column < inner.end {
+        let next = ((column / block + 1) * block).min(inner.end);
+        let factors = panel.factors::<S, VECTORS>(column);
+        let x = &x[column - inner.start..next - inner.start];
+        // Whole words, where the part begins with one, then what is left column by column.
+        let aligned = if column.is_multiple_of(COLUMNS) { x.len() / COLUMNS * COLUMNS } else { 0 };
+        let (whole, rest) = x.split_at(aligned);
+        for (x, words) in whole.as_chunks::<COLUMNS>().0.iter().zip(&words[column / COLUMNS..]) {
+            for ((sum, &word), &factors) in sums.iter_mut().zip(words).zip(&factors) {
+                for (index, &x) in x.iter().enumerate() {
+                    let weight = widened(simd, byte(simd, word, index), factors);
                     *sum = simd.mul_add_e_f32s(simd.splat_f32s(x), weight, *sum);
                 }
             }
         }
+        for (column, &x) in (column + aligned..next).zip(rest) {
+            for ((sum, &word), &factors) in
+                sums.iter_mut().zip(&words[column / COLUMNS]).zip(&factors)
+            {
+                let weight = widened(simd, byte(simd, word, column % COLUMNS), factors);
+                *sum = simd.mul_add_e_f32s(simd.splat_f32s(x), weight, *sum);
+            }
+        }
+        column = next;
     }
+    sums
 }
