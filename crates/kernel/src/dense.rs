@@ -1,10 +1,13 @@
 //! Dense layers, `y = x W^T`, on the attention kernel's own micro-kernel.
 //!
 //! `W` is packed once, into panels `[in][panel rows]` of its own element type, or of codes and factors
-//! where it is quantised; a panel is widened piece by piece while it is used. The inner dimension is cut into equal pieces whose sums are added
-//! in order, so an element of `y` depends on its row of `x` and its row of `W` alone: neither the
-//! number of rows in a call nor the panels chosen change a bit. Calls run on the caller's thread.
+//! where it is quantised; a panel is widened piece by piece while it is used. The inner dimension is cut
+//! into equal pieces whose sums are added in order, so an element of `y` depends on its row of `x` and its
+//! row of `W` alone: neither the number of rows in a call nor the panels chosen change a bit. Only a single
+//! row's product with quantised weights is another sum (`integer`). Calls run on the caller's thread.
 
+pub(crate) mod fixed;
+mod integer;
 mod single;
 
 use crate::Isa;
@@ -20,8 +23,9 @@ use ringattn_core::{DType, ElementsView, OutOfMemory, PlainElement, bf16, f16, t
 use std::ops::Range;
 use thiserror::Error;
 
-pub use crate::quantised::QuantisedRow;
+pub use crate::quantised::{BLOCK, Codes, QuantisedRow};
 pub use crate::staged::StagedRows;
+use integer::Integer;
 use single::Single;
 
 /// Rows of W in the widest panel.
@@ -136,19 +140,20 @@ impl PackedMatrix {
         Ok(Self { isa, micro, rows, cols, data })
     }
 
-    /// Packs a quantised matrix of `rows * cols` codes, `block` columns of a row sharing a scale and an
+    /// Packs a quantised matrix of `rows * cols` codes, [`BLOCK`] columns of a row sharing a scale and an
     /// offset; `read` fills in row `i`.
     ///
     /// # Errors
-    /// When this processor lacks `isa` or memory is lacking.
+    /// When the rows are no whole blocks, this processor lacks `isa`, or memory is lacking.
     pub fn pack_quantised(
         isa: Isa,
         (rows, cols): (usize, usize),
-        block: usize,
+        codes: Codes,
         read: impl FnMut(usize, QuantisedRow<'_>),
     ) -> Result<Self, DenseError> {
         let micro = MicroShape::of(isa).ok_or(DenseError::Isa { isa })?;
-        let panels = QuantisedPanels::pack((rows, cols), (block, micro.panel()), read)?;
+        size("quantised row length", cols.next_multiple_of(BLOCK), cols)?;
+        let panels = QuantisedPanels::pack((rows, cols / BLOCK), codes, micro.panel(), read)?;
         Ok(Self { isa, micro, rows, cols, data: Panels::Quantised(panels) })
     }
 
@@ -214,14 +219,32 @@ impl PackedMatrix {
         size("last column", out.end.min(self.rows), out.end)?;
         size("width of y", y.width.max(y.first + out.len()), y.width)?;
         size("y", x.rows() * y.width, y.data.len())?;
-        let unavailable = DenseError::Isa { isa: self.isa };
-        if x.rows() == 1 {
-            let (panels, cols) = (&self.data, self.cols);
-            let single = Single { panels, cols, out, x, y, write };
-            return self.isa.run(single).ok_or(unavailable);
-        }
-        let product = Product { matrix: self, out, x, y, write, widened: &mut workspace.0 };
-        self.isa.run(Shaped(product)).ok_or(unavailable)
+        let (single, call) = (x.rows() == 1, Call { out, x, y, write });
+        let done = match self.data.plain() {
+            Ok(weights) if single => self.isa.run(Single { weights, call }),
+            Err(panels) if single && self.isa.has_dots() => {
+                self.isa.run_dots(Integer { panels, call })
+            }
+            _ => self.isa.run(Shaped(Product { matrix: self, call, widened: &mut workspace.0 })),
+        };
+        done.ok_or(DenseError::Isa { isa: self.isa })
+    }
+}
+
+/// What a call asks for, its sizes checked: columns `out` of the product with `x`, written to `y`.
+struct Call<'a> {
+    out: Range<usize>,
+    x: &'a StagedRows,
+    y: Columns<'a>,
+    write: Write,
+}
+
+impl Call<'_> {
+    /// Row 0 of `y` at columns `columns` of the whole product.
+    #[inline(always)]
+    fn row(&mut self, columns: Range<usize>) -> &mut [f32] {
+        let first = self.y.first + columns.start - self.out.start;
+        &mut self.y.data[first..first + columns.len()]
     }
 }
 
@@ -248,13 +271,10 @@ fn panels<T: PlainElement>(
     Ok(data)
 }
 
-/// One call of [`PackedMatrix::multiply`], its sizes checked.
+/// The product of many rows, panel by panel, each widened once.
 struct Product<'a> {
     matrix: &'a PackedMatrix,
-    out: Range<usize>,
-    x: &'a StagedRows,
-    y: Columns<'a>,
-    write: Write,
+    call: Call<'a>,
     widened: &'a mut Vec<f32>,
 }
 
@@ -265,10 +285,10 @@ impl Micro for Product<'_> {
     fn with_shape<S: Simd, const MR: usize, const NV: usize>(mut self, simd: S) {
         let panel = NV * S::F32_LANES;
         for (index, inner) in pieces(self.matrix.cols).enumerate() {
-            let kept = index > 0 || self.write == Write::Add;
+            let kept = index > 0 || self.call.write == Write::Add;
             let start = if kept { Start::Kept } else { Start::Zero };
-            for first in (self.out.start..self.out.end).step_by(panel) {
-                let width = panel.min(self.out.end - first);
+            for first in (self.call.out.start..self.call.out.end).step_by(panel) {
+                let width = panel.min(self.call.out.end - first);
                 self.panel::<S, MR, NV>(simd, (first, width), (index, &inner), start);
             }
         }
@@ -300,11 +320,11 @@ impl Product<'_> {
                 &*widened
             }
         };
-        let (y, ldc) = (&mut *self.y.data, self.y.width);
-        let column = self.y.first + first - self.out.start;
-        for row in (0..self.x.rows()).step_by(MR) {
-            let rows = MR.min(self.x.rows() - row);
-            let x = self.x.piece(index, row, MR);
+        let (y, ldc) = (&mut *self.call.y.data, self.call.y.width);
+        let column = self.call.y.first + first - self.call.out.start;
+        for row in (0..self.call.x.rows()).step_by(MR) {
+            let rows = MR.min(self.call.x.rows() - row);
+            let x = self.call.x.piece(index, row, MR);
             let target = Target { y: &mut y[row * ldc + column..], ldc, rows, width };
             match rows {
                 1 => target.micro::<S, 1, NV>(simd, (x, inner.len()), weights, start),
@@ -365,6 +385,7 @@ impl Target<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::fixed::DIGITS;
     use super::*;
     use ringattn_core::Elements;
 
@@ -425,43 +446,58 @@ mod tests {
         }
     }
 
+    /// Codes, scales and offsets of a matrix, by row and column or block.
+    const CODES: [Codes; 3] =
+        [Codes::Bytes, Codes::Nibbles { lowest: 0 }, Codes::Nibbles { lowest: -8 }];
+
+    fn code(codes: Codes, row: usize, k: usize) -> i8 {
+        let count = if codes == Codes::Bytes { 256 } else { 16 };
+        (codes.lowest() + ((row * 31 + k * 7) % count) as i16) as i8
+    }
+
+    fn factor_pair(row: usize, block: usize) -> [f16; 2] {
+        [number(row + 3 * block) / 64.0, number(5 * row + block)].map(f16::from_f32)
+    }
+
+    fn quantised(isa: Isa, (rows, cols): (usize, usize), codes: Codes) -> PackedMatrix {
+        let packed = PackedMatrix::pack_quantised(isa, (rows, cols), codes, |row, to| {
+            to.codes.iter_mut().enumerate().for_each(|(k, to)| *to = code(codes, row, k));
+            for block in 0..cols / BLOCK {
+                [to.scales[block], to.offsets[block]] = factor_pair(row, block);
+            }
+        });
+        packed.unwrap()
+    }
+
+    fn product(matrix: &PackedMatrix, x: &[f32], y: f32) -> Vec<f32> {
+        let mut staged = StagedRows::default();
+        let x = staged.stage(x, matrix.cols()).unwrap();
+        let mut data = vec![y; x.rows() * matrix.rows()];
+        let target = Columns { data: &mut data, width: matrix.rows(), first: 0 };
+        let (out, workspace) = (0..matrix.rows(), &mut Workspace::default());
+        matrix.multiply(out, x, (target, Write::Add), workspace).unwrap();
+        data
+    }
+
     #[test]
     fn quantised_weights_are_their_widened_selves_to_the_last_bit() {
-        for isa in Isa::available() {
-            for (n, out, cols, block) in [
-                (1, 100, 320_usize, 32),
-                (1, 131, 1000, 32),
-                (1, 33, 39, 6),
-                (3, 33, 40, 16),
-                (29, 64, 7, 32),
-            ] {
-                let blocks = cols.div_ceil(block);
-                let code = |row: usize, k: usize| ((row * 31 + k * 7) % 255) as u8 as i8;
-                let scale = |row: usize, b: usize| ((row + 3 * b) % 1009) as f32 / 65536.0;
-                let offset = |row: usize, b: usize| number(5 * row + b);
-                let packed = PackedMatrix::pack_quantised(isa, (out, cols), block, |row, to| {
-                    (0..cols).for_each(|k| to.codes[k] = code(row, k));
-                    (0..blocks).for_each(|b| to.scales[b] = scale(row, b));
-                    (0..blocks).for_each(|b| to.offsets[b] = offset(row, b));
-                });
-                let packed = packed.unwrap();
+        for (isa, codes) in Isa::available().into_iter().flat_map(|isa| CODES.map(|c| (isa, c))) {
+            for (n, out, cols) in [(2, 100, 320), (3, 33, 64), (29, 64, 32), (2, 131, 992)] {
+                let packed = quantised(isa, (out, cols), codes);
                 let value = |row: usize, k: usize| {
-                    f32::from(code(row, k)) * scale(row, k / block) + offset(row, k / block)
+                    let [scale, offset] = factor_pair(row, k / BLOCK).map(f16::to_f32);
+                    f32::from(code(codes, row, k)) * scale + offset
                 };
                 let read = |row: usize, to: &mut [f32]| {
                     to.iter_mut().enumerate().for_each(|(k, to)| *to = value(row, k));
                 };
                 let plain = PackedMatrix::pack(isa, (out, cols), DType::F32, read).unwrap();
                 let x: Vec<f32> = (0..n * cols).map(|i| number(i + 9)).collect();
-                let product = |matrix: &PackedMatrix| {
-                    let (mut y, mut staged) = (vec![0.25; n * out], StagedRows::default());
-                    let target = Columns { data: &mut y, width: out, first: 0 };
-                    let x = staged.stage(&x, cols).unwrap();
-                    let workspace = &mut Workspace::default();
-                    matrix.multiply(0..out, x, (target, Write::Add), workspace).unwrap();
-                    y
-                };
-                assert_eq!(product(&packed), product(&plain), "{isa} {out} x {cols}");
+                assert_eq!(
+                    product(&packed, &x, 0.25),
+                    product(&plain, &x, 0.25),
+                    "{isa} {codes:?}"
+                );
                 let (mut row, mut widened) = (vec![0.0; cols], vec![0.0; cols]);
                 for index in [0, out / 2, out - 1] {
                     packed.row(index, &mut row).unwrap();
@@ -469,7 +505,63 @@ mod tests {
                     assert_eq!(row, widened);
                 }
                 // Rows are padded to whole panels.
-                assert!(packed.byte_len() >= (out * (cols + 8 * blocks)) as u64);
+                let bits = if codes == Codes::Bytes { 9 } else { 5 };
+                assert!(packed.byte_len() >= (out * cols * bits / 8) as u64);
+            }
+        }
+    }
+
+    #[test]
+    fn a_single_row_times_quantised_weights_agrees_with_float64_and_everywhere() {
+        for (out, cols) in [(1, 32), (100, 320), (131, 992), (64, 1536)] {
+            for (codes, size) in CODES.into_iter().flat_map(|c| [1e-12, 1.0, 1e12].map(|s| (c, s)))
+            {
+                // A few elements far above the others, as rows of models have them.
+                let far = |k: usize| if k % 97 == 5 { 300.0 } else { 1.0 };
+                let x: Vec<f32> = (0..cols).map(|k| number(k + 9) * far(k) * size).collect();
+                let products = Isa::available().into_iter().filter(|isa| isa.has_dots());
+                let products: Vec<_> = products
+                    .map(|isa| (isa, product(&quantised(isa, (out, cols), codes), &x, 0.0)))
+                    .collect();
+                // The scalar path rounds products, too.
+                let fused = products.iter().filter(|(isa, _)| *isa != Isa::Scalar);
+                let mut fused = fused.map(|(_, product)| product);
+                let first = fused.next();
+                assert!(fused.all(|product| Some(product) == first), "{codes:?}");
+                for (isa, row, actual) in products.iter().flat_map(|(isa, product)| {
+                    product.iter().enumerate().map(move |(row, &y)| (isa, row, y))
+                }) {
+                    let (mut exact, mut bound) = (0.0, 0.0);
+                    for (block, x) in x.chunks(BLOCK).enumerate() {
+                        let [scale, offset] = factor_pair(row, block).map(f16::to_f64);
+                        let largest =
+                            x.iter().fold(0.0_f64, |most, x| most.max(f64::from(x.abs())));
+                        for (k, &x) in (block * BLOCK..).zip(x) {
+                            let term = f64::from(code(codes, row, k)) * scale + offset;
+                            exact += term * f64::from(x);
+                            // `x` loses half a unit at most; about the middle of the codes both terms
+                            // are rounded twice for each addition.
+                            let middle = (term - offset).abs() + scale.abs() * 128.0 + offset.abs();
+                            bound += term.abs() * largest / f64::from(1 << 26);
+                            bound += middle * f64::from(x.abs()) * f64::from(f32::EPSILON) / 2.0
+                                * (2 * (cols / BLOCK + DIGITS + 4)) as f64;
+                        }
+                    }
+                    let error = (f64::from(actual) - exact).abs();
+                    assert!(error <= bound, "{isa} {codes:?} {out} x {cols}: {error:e} {bound:e}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_single_row_with_no_number_gives_no_number() {
+        for isa in Isa::available().into_iter().filter(|isa| isa.has_dots()) {
+            for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                let mut x = vec![1.0; 96];
+                x[40] = bad;
+                let y = product(&quantised(isa, (33, 96), Codes::Bytes), &x, 0.0);
+                assert!(y.iter().all(|y| y.is_nan()), "{isa} {bad}");
             }
         }
     }

@@ -13,6 +13,7 @@ mod careful;
 mod clock;
 mod decode;
 pub mod dense;
+mod dot;
 mod finite;
 mod geometry;
 mod isa;

@@ -1,11 +1,13 @@
 //! Rows of `x` of a dense layer, laid out for the micro-kernel, and the cutting of the inner dimension.
 //!
-//! The inner dimension is cut into equal pieces, and each piece of all rows lies together. Knows no
-//! weights.
+//! The inner dimension is cut into equal pieces, and each piece of all rows lies together. A single row
+//! is kept in fixed point as well, for quantised weights. Knows no weights.
 
+use crate::dense::fixed::FixedBlock;
 use crate::dense::{DenseError, size};
 use crate::isa::ROWS_OF_32;
-use ringattn_core::try_filled;
+use crate::quantised::BLOCK;
+use ringattn_core::{try_filled, try_reserved};
 use std::ops::Range;
 
 /// Inner elements of a piece at most: a panel of them stays in the first cache, and a sum of so many
@@ -21,6 +23,7 @@ pub struct StagedRows {
     data: Vec<f32>,
     rows: usize,
     cols: usize,
+    fixed: Vec<FixedBlock>,
 }
 
 impl StagedRows {
@@ -44,7 +47,20 @@ impl StagedRows {
             }
             rest.fill(0.0);
         }
+        self.fixed.clear();
+        if rows == 1 {
+            let blocks = cols.div_ceil(BLOCK);
+            if self.fixed.capacity() < blocks {
+                self.fixed = try_reserved(blocks)?;
+            }
+            self.fixed.extend(x.chunks(BLOCK).map(FixedBlock::new));
+        }
         Ok(self)
+    }
+
+    /// The row in fixed point, where there is a single one.
+    pub(crate) fn fixed(&self) -> &[FixedBlock] {
+        &self.fixed
     }
 
     /// Rows.

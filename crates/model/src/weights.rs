@@ -9,7 +9,7 @@ use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use ringattn_core::{DType, Elements};
 use ringattn_engine::cpu::Isa;
-use ringattn_engine::cpu::dense::{DenseError, PackedMatrix};
+use ringattn_engine::cpu::dense::{BLOCK, Codes, DenseError, PackedMatrix};
 use std::sync::Arc;
 
 /// A stored matrix `[rows, cols]`.
@@ -27,21 +27,18 @@ enum Storage {
     Quantised(Arc<QuantisedRows>),
 }
 
-/// Rows of codes with a scale and an offset for each [`QuantisedRows::BLOCK`] columns of a row:
+/// Rows of codes with a scale and an offset for each [`BLOCK`] columns of a row:
 /// `w = code * scale + offset`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct QuantisedRows {
+    /// Which numbers the codes are.
+    pub(crate) kind: Codes,
     /// `[rows, cols]`.
     pub(crate) codes: Vec<i8>,
     /// `[rows, cols / BLOCK]`.
-    pub(crate) scales: Vec<f32>,
+    pub(crate) scales: Vec<f16>,
     /// `[rows, cols / BLOCK]`.
-    pub(crate) offsets: Vec<f32>,
-}
-
-impl QuantisedRows {
-    /// Columns that share a scale and an offset.
-    pub(crate) const BLOCK: usize = 32;
+    pub(crate) offsets: Vec<f16>,
 }
 
 impl Matrix {
@@ -53,8 +50,8 @@ impl Matrix {
 
     /// A quantised matrix; `None` unless the rows are whole blocks and there are as many of all.
     pub(crate) fn quantised([rows, cols]: [usize; 2], values: QuantisedRows) -> Option<Self> {
-        let blocks = rows.checked_mul(cols / QuantisedRows::BLOCK)?;
-        let fits = cols.is_multiple_of(QuantisedRows::BLOCK)
+        let blocks = rows.checked_mul(cols / BLOCK)?;
+        let fits = cols.is_multiple_of(BLOCK)
             && rows.checked_mul(cols) == Some(values.codes.len())
             && [values.scales.len(), values.offsets.len()] == [blocks; 2];
         fits.then(|| Self { rows, cols, storage: Storage::Quantised(Arc::new(values)) })
@@ -79,8 +76,8 @@ impl Matrix {
         let (bytes, dtype) = match self.plain() {
             Ok(plain) => plain,
             Err(values) => {
-                let blocks = self.cols / QuantisedRows::BLOCK;
-                return PackedMatrix::pack_quantised(isa, size, QuantisedRows::BLOCK, |row, to| {
+                let blocks = self.cols / BLOCK;
+                return PackedMatrix::pack_quantised(isa, size, values.kind, |row, to| {
                     let part = row * blocks..(row + 1) * blocks;
                     to.codes.copy_from_slice(&values.codes[row * self.cols..(row + 1) * self.cols]);
                     to.scales.copy_from_slice(&values.scales[part.clone()]);
@@ -242,9 +239,10 @@ mod tests {
     #[test]
     fn quantised_rows_must_be_whole() {
         let values = |codes, blocks| QuantisedRows {
+            kind: Codes::Bytes,
             codes: vec![1; codes],
-            scales: vec![2.0; blocks],
-            offsets: vec![0.5; blocks],
+            scales: vec![f16::from_f32(2.0); blocks],
+            offsets: vec![f16::from_f32(0.5); blocks],
         };
         let matrix = Matrix::quantised([3, 64], values(192, 6)).unwrap();
         let mut row = vec![0.0; 64];

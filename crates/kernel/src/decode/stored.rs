@@ -58,10 +58,15 @@ impl Stored for f16 {
     #[inline(always)]
     unsafe fn pair<S: Simd>(simd: S, from: *const Self) -> [S::f32s; 2] {
         // SAFETY: one vector of words is as long as two vectors of elements.
-        let words = unsafe { from.cast::<S::u32s>().read_unaligned() };
-        let low = simd.wrapping_dyn_shl_u32s(words, simd.splat_u32s(16));
-        [widen(simd, low), widen(simd, words)]
+        halves(simd, unsafe { from.cast::<S::u32s>().read_unaligned() })
     }
+}
+
+/// The f16 in the low and those in the high halves of words; infinities and NaN become NaN.
+#[inline(always)]
+pub(crate) fn halves<S: Simd>(simd: S, words: S::u32s) -> [S::f32s; 2] {
+    let low = simd.wrapping_dyn_shl_u32s(words, simd.splat_u32s(16));
+    [widen(simd, low), widen(simd, words)]
 }
 
 /// The f16 in the high half of each word; NaN where that is no number.

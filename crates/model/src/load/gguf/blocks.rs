@@ -8,6 +8,7 @@ use crate::weights::QuantisedRows;
 use candle_core::quantized::GgmlDType;
 use half::f16;
 use ringattn_core::{OutOfMemory, try_reserved};
+use ringattn_engine::cpu::dense::{BLOCK, Codes};
 
 /// The codes of a tensor; row `i` here is row `source(i)` of the file. `None` for types that are not read
 /// here, and for bytes or sizes that are no whole number of blocks.
@@ -17,18 +18,18 @@ pub(super) fn codes(
     [rows, cols]: [usize; 2],
     source: impl Fn(usize) -> usize,
 ) -> Option<Result<QuantisedRows, OutOfMemory>> {
-    let block_bytes = match dtype {
-        GgmlDType::Q4_0 => 18,
-        GgmlDType::Q4_1 => 20,
-        GgmlDType::Q8_0 => 34,
+    let (block_bytes, kind) = match dtype {
+        GgmlDType::Q4_0 => (18, Codes::Nibbles { lowest: -8 }),
+        GgmlDType::Q4_1 => (20, Codes::Nibbles { lowest: 0 }),
+        GgmlDType::Q8_0 => (34, Codes::Bytes),
         _ => return None,
     };
-    let row_bytes = cols / QuantisedRows::BLOCK * block_bytes;
-    let whole = cols.is_multiple_of(QuantisedRows::BLOCK)
-        && rows.checked_mul(row_bytes) == Some(bytes.len());
+    let row_bytes = cols / BLOCK * block_bytes;
+    let whole = cols.is_multiple_of(BLOCK) && rows.checked_mul(row_bytes) == Some(bytes.len());
     whole.then(|| {
-        let blocks = rows * (cols / QuantisedRows::BLOCK);
+        let blocks = rows * (cols / BLOCK);
         let mut values = QuantisedRows {
+            kind,
             codes: try_reserved(rows * cols)?,
             scales: try_reserved(blocks)?,
             offsets: try_reserved(blocks)?,
@@ -44,8 +45,8 @@ pub(super) fn codes(
 impl QuantisedRows {
     /// Adds one block of a type that [`codes`] knows.
     fn push(&mut self, dtype: GgmlDType, block: &[u8]) {
-        let half = |at: usize| f16::from_le_bytes([block[at], block[at + 1]]).to_f32();
-        let (offset, start) = if dtype == GgmlDType::Q4_1 { (half(2), 4) } else { (0.0, 2) };
+        let half = |at: usize| f16::from_le_bytes([block[at], block[at + 1]]);
+        let (offset, start) = if dtype == GgmlDType::Q4_1 { (half(2), 4) } else { (f16::ZERO, 2) };
         self.scales.push(half(0));
         self.offsets.push(offset);
         let stored = &block[start..];
@@ -82,7 +83,9 @@ mod tests {
             let values = codes(dtype, &bytes, [2, 64], swapped).unwrap().unwrap();
             for (index, &code) in values.codes.iter().enumerate() {
                 let block = index / 32;
-                let value = f32::from(code) * values.scales[block] + values.offsets[block];
+                let [scale, offset] =
+                    [values.scales[block], values.offsets[block]].map(f16::to_f32);
+                let value = f32::from(code) * scale + offset;
                 assert_eq!(value, expected[(index + 64) % 128], "{dtype:?} {index}");
             }
             assert!(codes(dtype, &bytes[1..], [2, 64], swapped).is_none());
