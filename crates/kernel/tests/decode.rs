@@ -106,6 +106,18 @@ fn all_rows_groups_and_dimensions_agree_with_the_oracle() {
 }
 
 #[test]
+fn long_blocks_have_longer_splits() {
+    // More than 128 splits of 256 keys, and one key in the last.
+    let keys = 128 * 512 + 1;
+    for (seed, sight) in SIGHTS.into_iter().enumerate() {
+        let case = sight.case(shape(2, 1, 32), (2, keys), DTYPES[seed % 3], seed as u64);
+        for kernel in kernels().iter().filter(|kernel| kernel.isa() != Isa::Scalar) {
+            case.check(case.run(kernel), &format!("{} {sight:?}", kernel.isa()));
+        }
+    }
+}
+
+#[test]
 fn all_lengths_and_intervals_agree_with_the_oracle() {
     let kernels = kernels();
     for (index, keys) in KEYS.into_iter().enumerate() {

@@ -6,6 +6,8 @@
 //! wild row; if not, another query's row got in with weight 0, and the sum is formed again without.
 
 use super::Call;
+use super::lanes::Lanes;
+use super::pass::Pass;
 use super::rows::{CHUNK, ChunkRows};
 use super::scratch::{Scratch, View};
 use super::stored::{Stored, place};
@@ -26,9 +28,6 @@ use std::f64::consts::LOG2_E;
 use std::mem::{swap, take};
 use std::ops::Range;
 use std::ptr::null;
-
-/// Keys and values that are read by turns.
-const BLOCK: usize = 8;
 
 /// One item, ready to run on any instruction set.
 pub(super) struct Item<'a> {
@@ -142,21 +141,26 @@ impl Item<'_> {
         let values = self.rows::<S, E>(lying.map(|(_, values)| values), block.values, 1, last);
         let (queries, heads, scratch) = (self.call.queries(), self.heads.len(), &mut *self.scratch);
         scratch.t.fill(0.0);
-        for first in (0..CHUNK).step_by(BLOCK) {
-            let part = first..first + BLOCK;
-            let (seen, summed) = (next.hull.within(&part), last.hull.within(&part));
-            for head in 0..heads {
-                let own = head * queries..(head + 1) * queries;
-                let (wide, narrow) = (scale(&own, scratch.row), scale(&own, CHUNK));
-                let (q, t) = (&scratch.q[wide.clone()], &mut scratch.t[wide]);
-                let (s, w) = (&mut next.s[narrow.clone()], &last.s[narrow]);
-                // SAFETY: `keys` holds the rows that the next chunk's hull says, `values` those of
-                // the last one's, for each head.
-                unsafe {
-                    keys.head(head).dots(simd, seen.clone(), (q, scratch.row), s);
-                    values.head(head).sums(simd, summed.clone(), w, (t, scratch.row));
-                }
-            }
+        let lanes = Lanes::new(simd);
+        for (key, head) in
+            (0..CHUNK).step_by(S::F32_LANES).flat_map(|key| (0..heads).map(move |head| (key, head)))
+        {
+            let own = head * queries..(head + 1) * queries;
+            let (wide, narrow) = (scale(&own, scratch.row), scale(&own, CHUNK));
+            let pass = Pass {
+                keys: keys.head(head),
+                values: values.head(head),
+                seen: next.hull,
+                summed: last.hull,
+                row: scratch.row,
+                q: &scratch.q[wide.clone()],
+                s: &mut next.s[narrow.clone()],
+                w: &last.s[narrow],
+                t: &mut scratch.t[wide],
+            };
+            // SAFETY: `keys` holds the rows that the next chunk's hull says, `values` those of the last
+            // one's, for each head.
+            unsafe { pass.run(&lanes, key) };
         }
     }
 
@@ -176,7 +180,7 @@ impl Item<'_> {
             stride: row,
             head: CHUNK * row,
             pairs: row / (2 * S::F32_LANES),
-            len: 0,
+            asked: 0,
         };
         if view.hull.is_empty() {
             return rows;
@@ -193,7 +197,8 @@ impl Item<'_> {
         let first = stored.start(self.heads.start, view.slots.start);
         let last = stored.start(self.heads.end - 1, view.slots.end - 1);
         assert!(last + head_dim <= lying.len());
-        ChunkRows { first: lying[first..].as_ptr(), stride, head, len: head_dim, ..rows }
+        let asked = if stride == head_dim { 0 } else { head_dim };
+        ChunkRows { first: lying[first..].as_ptr(), stride, head, asked, ..rows }
     }
 
     /// Copies the hull's rows to stage `at` as they are: where rows lie must change no bit.
@@ -320,13 +325,25 @@ impl Item<'_> {
         self.stage::<S, E>(values, (1, head..head + 1), view, is_tame);
         let scratch = &mut *self.scratch;
         let (first, stride) = (scratch.stages[1].as_ptr(), scratch.row);
-        let (head, pairs) = (head * CHUNK * stride, stride / (2 * S::F32_LANES));
-        let rows = ChunkRows { first, stride, head, pairs, len: 0 }.head(1);
-        let weights = &view.s[index * CHUNK..(index + 1) * CHUNK];
+        let (apart, pairs) = (CHUNK * stride, stride / (2 * S::F32_LANES));
+        let rows = ChunkRows { first, stride, head: apart, pairs, asked: 0 };
         let t = &mut scratch.t[index * stride..(index + 1) * stride];
         t.fill(0.0);
-        // SAFETY: the stage holds a whole chunk, in rows of `pairs` vector pairs.
-        unsafe { rows.sums(simd, view.hull.start..view.hull.end, weights, (t, stride)) };
+        for key in (0..CHUNK).step_by(S::F32_LANES) {
+            let pass = Pass {
+                keys: rows.head(head),
+                values: rows.head(head),
+                seen: Span::EMPTY,
+                summed: view.hull,
+                row: stride,
+                q: &scratch.q[..stride],
+                s: &mut [0.0; CHUNK],
+                w: &view.s[index * CHUNK..(index + 1) * CHUNK],
+                t: &mut *t,
+            };
+            // SAFETY: the stage holds a whole chunk, in rows of `pairs` vector pairs.
+            unsafe { pass.run(&Lanes::new(simd), key) };
+        }
         true
     }
 

@@ -6,6 +6,8 @@
 //! `m' = max(ma, mb)`, `z' = za 2^(ma - m') + zb 2^(mb - m')`, the same for `y`.
 
 mod fold;
+mod lanes;
+mod pass;
 mod rows;
 mod scratch;
 pub(crate) mod stored;
@@ -20,9 +22,16 @@ use fold::Item;
 use pulp::{Simd, WithSimd};
 use ringattn_core::{AttentionShape, Interval, Log2, Progress, Slot, merge_row};
 
-/// Keys of a split, whole chunks: their states are small beside them (one part in 512 of f32 keys and
-/// values per query), and a few hundred keys already are work for several threads.
+/// Keys of a split at least, whole chunks: their states are small beside them (one part in 512 of f32 keys
+/// and values per query), and a few hundred keys already are work for several threads.
 const SPLIT: usize = 256;
+/// Splits of a block at most: more than threads have use for, while each costs a microsecond or two.
+const SPLITS: usize = 128;
+
+/// Keys of a split of a block, from nothing but the block's length.
+fn split_len(keys: usize) -> usize {
+    keys.div_ceil(SPLITS).next_multiple_of(SPLIT).max(SPLIT)
+}
 
 /// Floats of states that the caller merges alone: less work than calling the other threads.
 const MERGED_ALONE: usize = 1 << 16;
@@ -49,7 +58,8 @@ pub(crate) fn absorb(
     progress: &dyn Progress,
 ) -> Result<(), KernelError> {
     let call = Call { problem, work };
-    let seen = seen_tiles(work.intervals, work.block.rows(), SPLIT);
+    let split_len = split_len(work.block.rows());
+    let seen = seen_tiles(work.intervals, work.block.rows(), split_len);
     let splits: Vec<usize> = (0..seen.len()).filter(|&split| seen[split]).collect();
     let heads = problem.shape.key_heads();
     let len = call.queries() * call.state_len();
@@ -66,7 +76,7 @@ pub(crate) fn absorb(
         let together = share.min(TOGETHER / call.queries()).clamp(1, heads);
         let mut items = Vec::new();
         for (&split, states) in splits.iter().zip(states.chunks_exact_mut(heads * len)) {
-            let slots = split * SPLIT..work.block.rows().min((split + 1) * SPLIT);
+            let slots = split * split_len..work.block.rows().min((split + 1) * split_len);
             for (index, out) in states.chunks_mut(together * len).enumerate() {
                 let first = index * together;
                 items.push((first..heads.min(first + together), slots.clone(), out));

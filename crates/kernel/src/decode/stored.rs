@@ -12,9 +12,6 @@ use ringattn_core::PlainElement;
 pub(crate) trait Stored: PlainElement {
     /// Whether a pair holds the even and the odd elements, not the first and the second half.
     const ALTERNATES: bool;
-    /// Whether the dot products of several keys are formed together. Long rows come faster from
-    /// memory one after the other; short ones leave too little time for that.
-    const BY_GROUPS: bool;
 
     /// The `2 * S::F32_LANES` elements from `from` on.
     ///
@@ -27,7 +24,6 @@ pub(crate) trait Stored: PlainElement {
 
 impl Stored for f32 {
     const ALTERNATES: bool = false;
-    const BY_GROUPS: bool = false;
 
     #[inline(always)]
     unsafe fn pair<S: Simd>(_: S, from: *const Self) -> [S::f32s; 2] {
@@ -39,7 +35,6 @@ impl Stored for f32 {
 
 impl Stored for bf16 {
     const ALTERNATES: bool = true;
-    const BY_GROUPS: bool = true;
 
     #[inline(always)]
     unsafe fn pair<S: Simd>(simd: S, from: *const Self) -> [S::f32s; 2] {
@@ -53,7 +48,6 @@ impl Stored for bf16 {
 
 impl Stored for f16 {
     const ALTERNATES: bool = true;
-    const BY_GROUPS: bool = true;
 
     #[inline(always)]
     unsafe fn pair<S: Simd>(simd: S, from: *const Self) -> [S::f32s; 2] {
