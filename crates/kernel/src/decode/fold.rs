@@ -180,7 +180,7 @@ impl Item<'_> {
             stride: row,
             head: CHUNK * row,
             pairs: row / (2 * S::F32_LANES),
-            asked: 0,
+            asks: false,
         };
         if view.hull.is_empty() {
             return rows;
@@ -197,8 +197,8 @@ impl Item<'_> {
         let first = stored.start(self.heads.start, view.slots.start);
         let last = stored.start(self.heads.end - 1, view.slots.end - 1);
         assert!(last + head_dim <= lying.len());
-        let asked = if stride == head_dim { 0 } else { head_dim };
-        ChunkRows { first: lying[first..].as_ptr(), stride, head, asked, ..rows }
+        let asks = stride != head_dim;
+        ChunkRows { first: lying[first..].as_ptr(), stride, head, asks, ..rows }
     }
 
     /// Copies the hull's rows to stage `at` as they are: where rows lie must change no bit.
@@ -326,7 +326,7 @@ impl Item<'_> {
         let scratch = &mut *self.scratch;
         let (first, stride) = (scratch.stages[1].as_ptr(), scratch.row);
         let (apart, pairs) = (CHUNK * stride, stride / (2 * S::F32_LANES));
-        let rows = ChunkRows { first, stride, head: apart, pairs, asked: 0 };
+        let rows = ChunkRows { first, stride, head: apart, pairs, asks: false };
         let t = &mut scratch.t[index * stride..(index + 1) * stride];
         t.fill(0.0);
         for key in (0..CHUNK).step_by(S::F32_LANES) {

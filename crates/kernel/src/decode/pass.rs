@@ -148,13 +148,13 @@ impl<E: Stored> Pass<'_, E> {
         let mut t = load::<S, Q, P>(simd, &self.t[from..], self.row);
         let w = &self.w[group.query * CHUNK..(group.query + Q) * CHUNK];
         for key in group.seen.clone() {
-            self.keys.prefetch(key);
+            self.keys.prefetch::<S, P>((key, 0));
             // SAFETY: as the caller says.
             let dots = unsafe { self.keys.dot::<S, Q, P>(simd, (key, 0), &q) };
             for (sums, dot) in sums.0.iter_mut().zip(dots) {
                 sums[key - group.key] = dot;
             }
-            self.values.prefetch(key);
+            self.values.prefetch::<S, P>((key, 0));
             // SAFETY: likewise.
             unsafe { self.values.add::<S, Q, P>(simd, (key, 0), w, &mut t) };
         }
@@ -175,9 +175,7 @@ impl<E: Stored> Pass<'_, E> {
         let at = pair * 2 * S::F32_LANES;
         let q = load::<S, Q, P>(simd, &self.q[group.query * self.row + at..], self.row);
         for key in group.seen.clone() {
-            if pair == 0 {
-                self.keys.prefetch(key);
-            }
+            self.keys.prefetch::<S, P>((key, at));
             // SAFETY: as the caller says.
             let dots = unsafe { self.keys.dot::<S, Q, P>(simd, (key, at), &q) };
             for (sums, dot) in sums.0.iter_mut().zip(dots) {
@@ -202,9 +200,7 @@ impl<E: Stored> Pass<'_, E> {
         let mut t = load::<S, Q, P>(simd, &self.t[from..], self.row);
         let w = &self.w[group.query * CHUNK..(group.query + Q) * CHUNK];
         for key in group.summed.clone() {
-            if pair == 0 {
-                self.values.prefetch(key);
-            }
+            self.values.prefetch::<S, P>((key, at));
             // SAFETY: as the caller says.
             unsafe { self.values.add::<S, Q, P>(simd, (key, at), w, &mut t) };
         }

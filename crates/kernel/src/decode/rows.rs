@@ -24,9 +24,9 @@ pub(super) struct ChunkRows<E> {
     pub(super) head: usize,
     /// Pairs of vectors in a row.
     pub(super) pairs: usize,
-    /// Elements of a row that are to be asked for, as where rows lie apart; 0 for rows that are near
-    /// already, and for those that follow each other: there the processor asks by itself, and sooner.
-    pub(super) asked: usize,
+    /// Whether rows are to be asked for beforehand: those that lie apart. Where they follow each other the
+    /// processor asks by itself, and sooner.
+    pub(super) asks: bool,
 }
 
 impl<E: Stored> ChunkRows<E> {
@@ -41,10 +41,13 @@ impl<E: Stored> ChunkRows<E> {
         self.first.wrapping_add(key * self.stride)
     }
 
-    /// Asks for a row after `key`, which may lie in the next chunk or nowhere.
+    /// Asks for `P` pairs from element `at` on of a row after `key`, which may lie in the next chunk or
+    /// nowhere.
     #[inline(always)]
-    pub(super) fn prefetch(&self, key: usize) {
-        prefetch_second(self.row(key + AHEAD), self.asked);
+    pub(super) fn prefetch<S: Simd, const P: usize>(&self, (key, at): (usize, usize)) {
+        if self.asks {
+            prefetch_second(self.row(key + AHEAD).wrapping_add(at), P * 2 * S::F32_LANES);
+        }
     }
 
     /// The products of a row's `P` pairs from element `at` on with those of `Q` queries: of each a vector

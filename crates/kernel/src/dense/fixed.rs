@@ -39,19 +39,23 @@ impl FixedBlock {
         // As bits, what is no finite number is larger than every number.
         let largest = x.iter().fold(0, |largest, x| x.abs().to_bits().max(largest));
         let (factor, unit) = units(f32::from_bits(largest));
-        let mut total = 0;
-        for (index, &x) in x.iter().enumerate() {
+        let mut integers = [0_i32; BLOCK];
+        for (integer, &x) in integers.iter_mut().zip(x) {
             let scaled = x * factor;
-            let integer = (scaled + 0.5_f32.copysign(scaled)) as i32;
-            total += i64::from(integer);
-            let mut left = integer;
-            for place in (0..DIGITS).rev() {
+            *integer = (scaled + 0.5_f32.copysign(scaled)) as i32;
+        }
+        let total: i64 = integers.iter().map(|&integer| i64::from(integer)).sum();
+        for place in (0..DIGITS).rev() {
+            let mut bytes = [0; BLOCK];
+            for (byte, integer) in bytes.iter_mut().zip(&mut integers) {
                 // The low bits, with their sign.
-                let digit = left << (32 - DIGIT_BITS) >> (32 - DIGIT_BITS);
-                let byte = u32::from(digit as i8 as u8);
-                block.digits[place][index / QUAD] |= byte << (8 * (index % QUAD));
+                let digit = *integer << (32 - DIGIT_BITS) >> (32 - DIGIT_BITS);
+                *byte = digit as u8;
                 block.sums[place] += digit;
-                left = (left - digit) >> DIGIT_BITS;
+                *integer = (*integer - digit) >> DIGIT_BITS;
+            }
+            for (word, &quad) in block.digits[place].iter_mut().zip(bytes.as_chunks::<QUAD>().0) {
+                *word = u32::from_le_bytes(quad);
             }
         }
         (block.unit, block.total) = (unit, total as f32 * unit);
