@@ -33,6 +33,7 @@ mod state;
 mod team;
 mod tile;
 mod tiles;
+mod turn;
 mod unit;
 mod workspace;
 

@@ -8,14 +8,12 @@ use crate::isa::{MicroShape, VECTORS};
 use crate::prefetch::AHEAD;
 use crate::problem::MAX_HEAD_DIM;
 use crate::rows::Rows;
-use crate::workspace::{KEY_TILE, MAX_LANES};
+use crate::turn::{TURNED, turn};
+use crate::workspace::KEY_TILE;
 use half::slice::HalfFloatSliceExt;
 use pulp::{Simd, WithSimd};
 use ringattn_core::{AttentionShape, ElementsView};
 use std::ops::Range;
-
-/// The most keys that a panel holds on any instruction set.
-const MAX_PANEL: usize = MAX_LANES * VECTORS;
 
 /// How the tiles of one call are laid out.
 #[derive(Clone, Copy, Debug)]
@@ -66,33 +64,46 @@ impl WithSimd for Pack<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
+    fn with_simd<S: Simd>(self, simd: S) {
         let head_dim = self.layout.shape.head_dim();
         let panel = self.layout.micro.panel();
+        let together = panel.min(TURNED);
         let (packed_keys, packed_values) = self.out.split_at_mut(self.layout.keys_len());
-        let mut stage = [0.0_f32; MAX_PANEL * 2 * MAX_HEAD_DIM];
-        let (keys, values) = stage.split_at_mut(MAX_PANEL * MAX_HEAD_DIM);
+        let mut stage = [[[0.0_f32; MAX_HEAD_DIM]; 2]; TURNED];
         let count = self.note.slots.len();
-        for first in (0..count).step_by(panel) {
-            let last = count.min(first + panel);
-            for key in first..last {
-                let (head, slot) = (self.note.head, self.note.slots.start + key);
+        for first in (0..count.next_multiple_of(panel)).step_by(together) {
+            let zeros = &[0.0; MAX_HEAD_DIM][..head_dim];
+            let (mut keys, mut values) = ([zeros; TURNED], [zeros; TURNED]);
+            let filled = together.min(count.saturating_sub(first));
+            for (index, [key_stage, value_stage]) in stage[..filled].iter_mut().enumerate() {
+                let (head, slot) = (self.note.head, self.note.slots.start + first + index);
                 self.keys.prefetch(head, slot + AHEAD);
                 self.values.prefetch(head, slot + AHEAD);
-                let staged = (key - first) * head_dim..(key - first + 1) * head_dim;
-                widen(self.keys.data, self.keys.start(head, slot), &mut keys[staged.clone()]);
-                widen(self.values.data, self.values.start(head, slot), &mut values[staged.clone()]);
-                if !(is_tame(&keys[staged.clone()]) && is_tame(&values[staged.clone()])) {
-                    keys[staged.clone()].fill(0.0);
-                    values[staged].fill(0.0);
-                    self.note.wild.push(key);
+                let key = widened(&self.keys, (head, slot), &mut key_stage[..head_dim]);
+                let value = widened(&self.values, (head, slot), &mut value_stage[..head_dim]);
+                if is_tame(key) && is_tame(value) {
+                    (keys[index], values[index]) = (key, value);
+                } else {
+                    self.note.wild.push(first + index);
                 }
             }
-            keys[(last - first) * head_dim..panel * head_dim].fill(0.0);
-            let to = &mut packed_keys[first * head_dim..(first + panel) * head_dim];
-            transpose(&keys[..panel * head_dim], head_dim, to);
-            let rows = &values[..(last - first) * head_dim];
-            place_values(rows, self.layout, first, packed_values);
+            let (whole, offset) = (first / panel * panel, first % panel);
+            let to = &mut packed_keys[whole * head_dim..(whole + panel) * head_dim];
+            turn(simd, &keys[..together], &mut to[offset..], panel);
+            place_values(simd, &values[..filled], (self.layout, first), packed_values);
+        }
+    }
+}
+
+/// The row of `(head, slot)` as f32: where it lies if it is f32, else in `stage`.
+#[inline(always)]
+fn widened<'a>(rows: &Rows<'a>, (head, slot): (usize, usize), stage: &'a mut [f32]) -> &'a [f32] {
+    let start = rows.start(head, slot);
+    match rows.data {
+        ElementsView::F32(x) => &x[start..start + stage.len()],
+        view => {
+            widen(view, start, stage);
+            stage
         }
     }
 }
@@ -125,7 +136,12 @@ pub(crate) fn transpose(from: &[f32], head_dim: usize, to: &mut [f32]) {
 
 /// Spreads rows of values over the panels, from the tile's key `first` on; columns behind `d` are 0.
 #[inline(always)]
-fn place_values(rows: &[f32], layout: Layout, first: usize, packed: &mut [f32]) {
+fn place_values<S: Simd>(
+    _: S,
+    rows: &[&[f32]],
+    (layout, first): (Layout, usize),
+    packed: &mut [f32],
+) {
     let (head_dim, lanes) = (layout.shape.head_dim(), layout.micro.lanes);
     let vectors = layout.value_vectors();
     let mut done = 0;
@@ -134,9 +150,18 @@ fn place_values(rows: &[f32], layout: Layout, first: usize, packed: &mut [f32]) 
         let (width, column) = (count * lanes, done * lanes);
         let filled = width.min(head_dim - column);
         let panel = &mut packed[column * KEY_TILE..(column + width) * KEY_TILE][first * width..];
-        for (row, to) in rows.chunks_exact(head_dim).zip(panel.chunks_exact_mut(width)) {
-            to[..filled].copy_from_slice(&row[column..column + filled]);
-            to[filled..].fill(0.0);
+        for (row, to) in rows.iter().zip(panel.chunks_exact_mut(width)) {
+            let from = &row[column..column + filled];
+            let (whole, _) = S::as_simd_f32s(from);
+            let (places, _) = S::as_mut_simd_f32s(to);
+            // Both lengths are known here: so short a copy is no call.
+            match (whole.as_chunks::<VECTORS>().0, places.as_chunks_mut::<VECTORS>().0) {
+                ([whole], [place]) => *place = *whole,
+                _ => {
+                    to[..filled].copy_from_slice(from);
+                    to[filled..].fill(0.0);
+                }
+            }
         }
         done += count;
     }
