@@ -97,7 +97,11 @@ impl WithSimd for Pack<'_> {
 
 /// The row of `(head, slot)` as f32: where it lies if it is f32, else in `stage`.
 #[inline(always)]
-fn widened<'a>(rows: &Rows<'a>, (head, slot): (usize, usize), stage: &'a mut [f32]) -> &'a [f32] {
+pub(crate) fn widened<'a>(
+    rows: &Rows<'a>,
+    (head, slot): (usize, usize),
+    stage: &'a mut [f32],
+) -> &'a [f32] {
     let start = rows.start(head, slot);
     match rows.data {
         ElementsView::F32(x) => &x[start..start + stage.len()],

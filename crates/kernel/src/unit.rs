@@ -8,7 +8,7 @@ use crate::careful::Meeting;
 use crate::finite::is_tame;
 use crate::geometry::Span;
 use crate::isa::Micro;
-use crate::pack::{Layout, TileNote, widen};
+use crate::pack::{Layout, TileNote, widen, widened};
 use crate::prefetch::AHEAD;
 use crate::problem::{MAX_HEAD_DIM, Problem, Work};
 use crate::softmax::{Factor, largest, raise, weigh};
@@ -70,7 +70,7 @@ impl Unit<'_> {
         let padded = self.layout.value_vectors() * self.layout.micro.lanes;
         let scale = Factor::new(f64::from(self.problem.softmax_scale) * LOG2_E);
         let (scratch, queries) = (&mut *self.scratch, &self.work.queries);
-        let query = &mut [0.0; MAX_HEAD_DIM][..head_dim];
+        let stage = &mut [0.0; MAX_HEAD_DIM][..head_dim];
         for row in 0..self.rows.len().next_multiple_of(self.layout.micro.rows) {
             let q = &mut scratch.q[row * STRIDE..row * STRIDE + head_dim];
             let y = &mut scratch.y[row * STRIDE..row * STRIDE + padded];
@@ -82,7 +82,7 @@ impl Unit<'_> {
             let token = self.rows.start + row;
             queries.prefetch(self.head, token + AHEAD);
             self.cells.prefetch(self.head, token + AHEAD);
-            widen(queries.data, queries.start(self.head, token), query);
+            let query = widened(queries, (self.head, token), stage);
             scale.multiply(simd, query, q);
             scratch.tame[row] = is_tame(query) && is_tame(q);
             if !scratch.tame[row] {
