@@ -41,6 +41,29 @@ struct Running {
     target: f64,
 }
 
+impl Running {
+    const NOTHING: Self = Self { max: f64::NEG_INFINITY, sum: 0.0, target: f64::NAN };
+
+    fn log_sum(self) -> f64 {
+        self.max + self.sum.ln()
+    }
+
+    fn add(&mut self, (max, sum): (f32, f32)) {
+        let (max, sum) = (f64::from(max), f64::from(sum));
+        let top = if max > self.max { max } else { self.max };
+        let weight = |m: f64| if m == f64::NEG_INFINITY { 0.0 } else { (m - top).exp() };
+        self.sum = self.sum * weight(self.max) + sum * weight(max);
+        self.max = top;
+    }
+}
+
+/// `ln p(token)` of a row of logits, NaN where there is no such token.
+pub(crate) fn logprob(isa: Isa, logits: &[f32], token: u32) -> f64 {
+    let mut row = Running::NOTHING;
+    logits.chunks(PANEL).for_each(|part| row.add(log_sum_exp(isa, part)));
+    logits.get(token as usize).map_or(f64::NAN, |&own| f64::from(own) - row.log_sum())
+}
+
 impl Head<'_> {
     /// Fills in the log-probabilities; row `i` of `hidden` `[rows, H]` predicts `targets[i]`.
     pub(crate) fn score(
@@ -81,8 +104,7 @@ impl Head<'_> {
         let normed = Scratch::sized(&mut scratch.normed, hidden.len());
         rms_norm(hidden, &self.weights.final_norm, self.config.rms_norm_eps, normed);
         let staged = scratch.staged.stage(normed, self.config.hidden_size)?;
-        let start = Running { max: f64::NEG_INFINITY, sum: 0.0, target: f64::NAN };
-        let mut rows = vec![start; targets.len()];
+        let mut rows = vec![Running::NOTHING; targets.len()];
         for first in (0..head.rows()).step_by(PANEL) {
             let range = first..(first + PANEL).min(head.rows());
             let len = range.len();
@@ -101,18 +123,8 @@ impl Head<'_> {
             self.progress.advance()?;
         }
         for (target, row) in targets.iter_mut().zip(rows) {
-            target.logprob = row.target - (row.max + row.sum.ln());
+            target.logprob = row.target - row.log_sum();
         }
         Ok(())
-    }
-}
-
-impl Running {
-    fn add(&mut self, (max, sum): (f32, f32)) {
-        let (max, sum) = (f64::from(max), f64::from(sum));
-        let top = if max > self.max { max } else { self.max };
-        let weight = |m: f64| if m == f64::NEG_INFINITY { 0.0 } else { (m - top).exp() };
-        self.sum = self.sum * weight(self.max) + sum * weight(max);
-        self.max = top;
     }
 }

@@ -13,7 +13,7 @@ mod norm;
 mod rotary;
 mod workers;
 
-pub(crate) use head::{Head, Target};
+pub(crate) use head::{Head, Target, logprob};
 pub use layer::DensePassError;
 pub(crate) use layer::LayerPass;
 pub(crate) use rotary::RotaryTable;

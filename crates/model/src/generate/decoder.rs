@@ -14,8 +14,8 @@ use ringattn_comm::Communicator;
 use ringattn_core::DType;
 use ringattn_core::{Elements, Interval, Position, Rank, try_filled};
 use ringattn_engine::cpu::{
-    Arrangement, CacheShape, CpuBackend, CpuState, Device, Kernel, KvCache, OutputRows, Pinning,
-    SharedRows, Team,
+    Arrangement, CacheShape, CpuBackend, CpuState, Device, Isa, Kernel, KvCache, OutputRows,
+    Pinning, SharedRows, Team,
 };
 use ringattn_engine::{Job, Measured, NonFinite, Overlap, RankPlan, Recorder, Trace, run};
 use ringattn_plan::{Expectation, Layout, LayoutKind, Schedule, Segment};
@@ -201,6 +201,11 @@ impl<'a, C: Communicator> Decoder<'a, C> {
     /// Counts of attention since they were last taken, summed over layers.
     pub fn take_counted(&mut self) -> Counted {
         std::mem::take(&mut self.counted)
+    }
+
+    /// The instruction set that computes.
+    pub(super) fn isa(&self) -> Isa {
+        self.job.device.isa
     }
 
     /// Processor time of the dense layers so far.

@@ -15,15 +15,16 @@ pub use decoder::{Counted, Decoder, DecoderJob, DensePlacement, Placement, Wante
 pub use error::GenerateError;
 pub use sample::{Sampling, SamplingError};
 
+use crate::forward::logprob;
 use crate::score::TokenScore;
 use decoder::ROOT;
 use message::Next;
 use ringattn_comm::Communicator;
 use ringattn_core::Position;
 use ringattn_engine::NonFinite;
-use ringattn_engine::cpu::KvCache;
+use ringattn_engine::cpu::{Isa, KvCache};
 use ringattn_plan::{Layout, LayoutKind};
-use sample::{Sampler, logprob};
+use sample::Sampler;
 use std::time::{Duration, Instant};
 
 /// What every rank is told beside the decoder's job.
@@ -114,7 +115,7 @@ pub fn generate_rank<C: Communicator>(
     decoder.reserve((job.prompt.len() + job.new_tokens) as u64)?;
     let mut logits = prefill(job, &mut decoder)?;
     let (prefill_time, prefill) = (start.elapsed(), decoder.take_counted());
-    let mut chooser = Chooser::new(job, (non_finite, listener));
+    let mut chooser = Chooser::new(job, decoder.isa(), (non_finite, listener));
     let (mut steps, mut first_token_time) = (0, None);
     loop {
         let next = match comm.rank() == ROOT {
@@ -169,6 +170,7 @@ fn prefill<C: Communicator>(
 /// Rank 0's choice of tokens.
 struct Chooser<'a> {
     job: &'a GenerateJob<'a>,
+    isa: Isa,
     non_finite: NonFinite,
     listener: &'a dyn Listener,
     sampler: Sampler,
@@ -179,12 +181,13 @@ struct Chooser<'a> {
 impl<'a> Chooser<'a> {
     fn new(
         job: &'a GenerateJob<'a>,
+        isa: Isa,
         (non_finite, listener): (NonFinite, &'a dyn Listener),
     ) -> Self {
         let text = [job.cached, job.prompt].concat();
         let sampler = Sampler::new(job.sampling, &text);
         let (generated, finish) = (Vec::new(), Finish::Length);
-        Self { job, non_finite, listener, sampler, generated, finish }
+        Self { job, isa, non_finite, listener, sampler, generated, finish }
     }
 
     /// What to go on with after `logits`, those of the last of `len` tokens in the cache.
@@ -202,7 +205,7 @@ impl<'a> Chooser<'a> {
             self.finish = Finish::EndToken(token);
             return Ok(Next::End);
         }
-        let (position, logprob) = (Position(len), logprob(logits, token));
+        let (position, logprob) = (Position(len), logprob(self.isa, logits, token));
         let score = TokenScore { position, token, logprob };
         self.generated.push(score);
         if self.listener.token(score) == Flow::Stop {

@@ -187,17 +187,11 @@ impl Sampler {
     }
 }
 
-/// `ln p(token)` of the logits as they are.
-pub(super) fn logprob(logits: &[f32], token: u32) -> f64 {
-    let top = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = logits.iter().map(|&logit| (f64::from(logit) - f64::from(top)).exp()).sum();
-    let own = logits.get(token as usize).copied().unwrap_or(f32::NAN);
-    f64::from(own) - f64::from(top) - sum.ln()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::forward::logprob;
+    use ringattn_engine::cpu::Isa;
 
     const LOGITS: [f32; 5] = [1.0, 3.0, 3.0, -1.0, 2.0];
 
@@ -245,7 +239,7 @@ mod tests {
         assert_ne!(tokens, sequence(Sampling { seed: 8, ..warm }));
         for token in 0..5 {
             let count = tokens.iter().filter(|&&t| t == token).count() as f64;
-            let p = logprob(&LOGITS, token).exp();
+            let p = logprob(Isa::detect(), &LOGITS, token).exp();
             // Five standard deviations of a binomial count.
             let bound = 5.0 * (20_000.0 * p * (1.0 - p)).sqrt();
             assert!((count - 20_000.0 * p).abs() < bound, "{token}: {count}");
