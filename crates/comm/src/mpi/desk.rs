@@ -1,16 +1,23 @@
 //! What the rank's threads and the link thread share: orders in one direction, what was heard of the
 //! peers in the other. Knows no MPI.
 
+use super::clock::Clock;
 use super::landing::Slot;
 use super::peers::Peers;
 use super::wire::Stage;
 use crate::Tag;
-use crate::world::World;
+use crate::world::{Cause, World};
 use ringattn_core::{Payload, Rank};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+/// How often a waiting rank's thread looks whether time goes on.
+const SLICE: Duration = Duration::from_millis(50);
+/// How long the link thread may be held up in MPI, or by a long message, before the rank's thread lets
+/// the time go on without it. Every wait ends.
+const HELD_UP: Duration = Duration::from_secs(1);
 
 /// Source and tag: messages and receives of one key match in the order posted.
 pub(super) type Key = (Rank, Tag);
@@ -67,6 +74,8 @@ pub(super) struct State {
     /// Of the present run or, between runs, of the last.
     pub(super) number: u64,
     pub(super) stage: Stage,
+    /// Why the job cannot end well, when that is found after its last run.
+    pub(super) cause: Option<Cause>,
     pub(super) order: Option<Order>,
     pub(super) peers: Peers,
     /// Whether the process that started this one is gone.
@@ -88,6 +97,7 @@ impl Desk {
             run: None,
             number,
             stage: Stage::Working,
+            cause: None,
             order: None,
             peers,
             launcher_is_gone: false,
@@ -124,23 +134,35 @@ impl Desk {
         }
     }
 
-    /// Waits on behalf of the rank's thread until `look` finds something, until `end` at the latest.
-    pub(super) fn wait_until<T>(
+    /// Waits on behalf of the rank's thread until `look` finds something, for `limit` of listened
+    /// time at most.
+    pub(super) fn wait_for<T>(
         &self,
-        end: Instant,
+        limit: Duration,
         mut look: impl FnMut(&mut State) -> Option<T>,
     ) -> Option<T> {
         let mut state = self.lock();
+        let end = state.peers.clock().listened() + limit;
+        // What this thread lived through, and of that what passed since time last went on.
+        let mut own = Clock::new(Instant::now());
+        let (mut looked, mut since) = (state.peers.clock().looked(), own.listened());
         loop {
             if let Some(found) = look(&mut state) {
                 return Some(found);
             }
-            let left = end.saturating_duration_since(Instant::now());
+            let left = end.saturating_sub(state.peers.clock().listened());
             if left.is_zero() {
                 return None;
             }
-            let waited = self.for_rank.wait_timeout(state, left);
+            let waited = self.for_rank.wait_timeout(state, left.min(SLICE));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            own.go_on(Instant::now());
+            if state.peers.clock().looked() != looked {
+                (looked, since) = (state.peers.clock().looked(), own.listened());
+            } else if own.listened() - since > HELD_UP {
+                looked = own.looked();
+                state.peers.go_on(looked);
+            }
         }
     }
 }

@@ -63,6 +63,7 @@ struct View {
     context: Option<Context>,
     number: u64,
     stage: Stage,
+    cause: Option<Cause>,
     order: Option<Order>,
     outgoing: Vec<Outgoing>,
     keys: Vec<Key>,
@@ -130,11 +131,12 @@ impl Link {
 
     fn view(&self) -> View {
         let mut state = self.desk.lock();
+        state.peers.begin_look(Instant::now());
         let (number, stage, order) = (state.number, state.stage, state.order);
-        let rank = self.rank;
+        let (rank, cause) = (self.rank, state.cause.clone());
         let Some(run) = &mut state.run else {
             let (outgoing, keys) = (Vec::new(), Vec::new());
-            return View { context: None, number, stage, order, outgoing, keys };
+            return View { context: None, number, stage, cause, order, outgoing, keys };
         };
         let context = Context {
             number,
@@ -144,7 +146,7 @@ impl Link {
         };
         let outgoing = std::mem::take(&mut run.outgoing);
         let keys = run.posted.keys().copied().collect();
-        View { context: Some(context), number, stage, order, outgoing, keys }
+        View { context: Some(context), number, stage, cause, order, outgoing, keys }
     }
 
     /// What this rank says of itself. Between runs it counts its notices.
@@ -156,7 +158,7 @@ impl Link {
             run: view.number,
             standing: world.map_or(between_runs, |world| world.standing(self.rank)),
             stage: view.stage,
-            cause: world.and_then(|world| world.cause()),
+            cause: world.and_then(|world| world.cause()).or_else(|| view.cause.clone()),
         }
     }
 
@@ -172,8 +174,7 @@ impl Link {
         let sent = self.progress_sends();
         let received = self.progress_receives();
         let drained = if let Some(context) = &view.context {
-            let mut state = self.desk.lock();
-            state.peers.apply(context.number, &context.world, Instant::now());
+            self.desk.lock().peers.apply(context.number, &context.world);
             Ok(())
         } else if view.stage == Stage::Finished {
             self.drain()

@@ -23,12 +23,15 @@
 //!   four times a second, and each writes what it hears into its own `World` of standings, where
 //!   the waits of all communicators look. Each piece of a payload counts as progress of both ranks.
 //! - **Failure**: a cause travels with the notices. When a run has failed, the ranks let each other
-//!   know their first cause and take the weightiest, so that all name the same.
+//!   know their first cause and take the weightiest, so that all name the same, and one of them tells
+//!   the user. How long a peer is silent is counted in the time in which this process listened: one
+//!   that was stopped reads what was told to it before it judges or speaks.
 //! - A message to the rank itself never becomes bytes: it takes the local communicator's way.
 //!
 //! A rank between two runs (before the first it may load a model for minutes) counts as moving
 //! while its link thread lives.
 
+mod clock;
 mod communicator;
 mod desk;
 mod landing;

@@ -176,8 +176,8 @@ impl World {
         &self.roll.hosts
     }
 
-    /// The rank that tells the user how the run failed: the culprit where it speaks of itself, else
-    /// the first rank that is heard. Before a run and after success, each rank speaks for itself.
+    /// The rank that tells the user how the run failed (`verdict.rs` has the rules). Before a run and
+    /// after success, each rank speaks for itself.
     pub fn speaker(&self) -> Rank {
         self.speaker
     }
@@ -239,9 +239,8 @@ impl World {
         let mut deadline = Deadline::new(self.timeout);
         let mut looked = Instant::now();
         loop {
-            let end = Instant::now() + deadline.period();
             // A stop that comes after the last result takes nothing away.
-            let found = self.desk.wait_until(end, |state| {
+            let found = self.desk.wait_for(deadline.period(), |state| {
                 let working = state.peers.first_working(number);
                 match (working, world.cause()) {
                     (None, _) => Some(Ok(())),
@@ -264,35 +263,34 @@ impl World {
 
     /// Lets all ranks agree on why the run failed and who says so.
     fn settle<T, E>(&mut self, (outcome, first): (Outcome<T, E>, Cause)) -> RunError<E> {
-        let (own, size) = (self.rank(), self.size());
+        let cause = self.agree(first);
+        verdict::error_of(cause, outcome, self.rank(), &self.lost)
+    }
+
+    /// Lets all ranks agree on a cause, of which this one knew `first`, and on who reports it.
+    fn agree(&mut self, first: Cause) -> Cause {
         let number = self.desk.tell_link(|state| {
             state.stage = Stage::Settled;
             state.number
         });
-        let end = Instant::now() + SETTLE;
-        self.desk.wait_until(end, |state| {
-            state.peers.have_all_settled(number, &[], Instant::now()).then_some(())
+        self.desk.wait_for(SETTLE, |state| {
+            let peers = &state.peers;
+            let all_agree = peers.have_all_settled(number, &[]) && !peers.has_missed_any();
+            (all_agree || peers.ending().is_some()).then_some(())
         });
         let mut state = self.desk.lock();
-        let causes = std::iter::once(first.clone()).chain(state.peers.causes(number).cloned());
-        let cause = verdict::weightiest(causes).unwrap_or(first);
-        let now = Instant::now();
-        let can_speak = |rank| state.peers.can_speak(rank, number, now);
-        let chosen = || verdict::speaker(&cause, size, own, can_speak);
-        self.speaker = state.peers.ending().map_or_else(chosen, |(rank, _)| rank);
+        let causes: Vec<_> = state.peers.causes(number).cloned().chain([first.clone()]).collect();
+        let cause = verdict::weightiest(&causes).cloned().unwrap_or(first);
+        self.speaker = verdict::speaker(&causes, self.roll.rank, &state.peers.presences(number));
         self.lost = state.peers.without_cause(number);
         let is_stopped = matches!(cause, Cause::World(CommError::Stopped { .. }));
         if is_stopped && !self.lost.is_empty() {
             self.executioner = Executioner::Launcher;
-            // Where MPI itself is broken nobody hears anybody; still only one may speak.
-            if size > 2 && self.lost.len() + 1 == size as usize {
-                self.speaker = Rank(0);
-            }
         }
         if let Some(run) = &mut state.run {
             run.posted.clear();
         }
-        verdict::error_of(cause, outcome, own, &self.lost)
+        cause
     }
 
     /// Ends MPI after success, once every rank wants to (MPI_Finalize). A rank that does something
@@ -302,34 +300,32 @@ impl World {
     /// When a rank ends the job, is lost or stops; then [`World::abort`] is left.
     pub fn finalize(&mut self) -> Result<(), CommError> {
         self.desk.tell_link(|state| state.stage = Stage::Finished);
-        let finished = loop {
+        let failure = loop {
             let timeout = self.timeout;
-            let found = self.desk.wait_until(Instant::now() + PERIOD, |state| {
+            let found = self.desk.wait_for(PERIOD, |state| {
                 if state.peers.have_all_finished() {
                     state.order = Some(Order::Finalize);
-                    return Some(Ok(()));
+                    return Some(None);
                 }
                 let stopped = || CommError::Stopped { reason: "the launcher has ended".to_owned() };
-                let gone = state.launcher_is_gone.then(stopped);
-                state.peers.failed(timeout, Instant::now()).or(gone).map(Err)
+                let gone = || state.launcher_is_gone.then(|| Cause::World(stopped()));
+                let failure = state.peers.failed(state.number, timeout).or_else(gone);
+                state.cause.clone_from(&failure);
+                failure.map(Some)
             });
             if let Some(found) = found {
                 break found;
             }
         };
-        if let Err(error) = &finished {
-            self.speaker = match error {
-                CommError::Aborted { culprit, .. } => *culprit,
-                _ => self.rank(),
-            };
+        if let Some(first) = failure {
+            return Err(self.agree(first).to_error());
         }
-        finished?;
         let ended = |state: &mut State| state.has_ended.then_some(());
         let late = || CommError::Transport {
             rank: self.rank(),
             reason: format!("MPI_Finalize did not return within {END:?}"),
         };
-        self.desk.wait_until(Instant::now() + END, ended).ok_or_else(late)
+        self.desk.wait_for(END, ended).ok_or_else(late)
     }
 
     /// Ends this process, and the job with it, after a failure (MPI_Abort). The exit code of the
@@ -340,9 +336,8 @@ impl World {
                 state.stage = Stage::Ending(code);
                 state.number
             });
-            self.desk.wait_until(Instant::now() + CLEAN_UP, |state| {
-                let now = Instant::now();
-                state.peers.have_all_settled(number, &self.lost, now).then_some(())
+            self.desk.wait_for(CLEAN_UP, |state| {
+                state.peers.have_all_settled(number, &self.lost).then_some(())
             });
             // So that the others hear of the end before it comes.
             thread::sleep(FAREWELL);
@@ -351,7 +346,7 @@ impl World {
             }
         } else {
             let ending = |state: &mut State| state.peers.ending();
-            if let Some((_, code)) = self.desk.wait_until(Instant::now() + PATIENCE, ending) {
+            if let Some((_, code)) = self.desk.wait_for(PATIENCE, ending) {
                 // The launcher ends this process, or it ends itself: some launchers take a second.
                 thread::sleep(MERCY);
                 std::process::exit(i32::from(code));

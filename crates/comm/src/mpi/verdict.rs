@@ -1,5 +1,21 @@
-//! Which of several causes ended a run. Knows no transport: every rank that knows the same causes
-//! finds the same.
+//! Which of several causes ended a run, and which rank says so. Knows no transport and no clock: every
+//! rank that knows the same finds the same.
+//!
+//! One rank reports, by the first of these rules that names one:
+//!
+//! 1. A rank that has begun to end the job has reported.
+//! 2. A process that stood still until the others held it for gone (SIGSTOP, a virtual machine that was
+//!    put to sleep) leaves the word to the peers that it has not heard since: they have ended the job
+//!    without it and said why. The SIGTERM that wakes such a process is only the launcher clearing up after
+//!    them. Where the whole job stood still nobody went on without it: every peer is heard again, and this
+//!    rule names none.
+//! 3. The culprit speaks of what it did.
+//! 4. When a stop comes to a rank that hears none of several peers, MPI itself is broken, and all may be
+//!    in the same place: rank 0.
+//! 5. The lowest rank that is heard and back from the run.
+//!
+//! By rules 3 and 5 a rank that anybody blames for standing still speaks only if no other can: if it
+//! moves again, it comes late to a decision that others may have made without it.
 
 use crate::world::{Cause, Outcome};
 use crate::{CommError, RunError};
@@ -33,22 +49,57 @@ pub(super) fn culprit(cause: &Cause) -> Option<Rank> {
 }
 
 /// The weightiest cause; among equal ones the one of the lowest culprit.
-pub(super) fn weightiest(causes: impl IntoIterator<Item = Cause>) -> Option<Cause> {
+pub(super) fn weightiest<'a>(causes: impl IntoIterator<Item = &'a Cause>) -> Option<&'a Cause> {
     causes.into_iter().min_by_key(|cause| (class(cause), culprit(cause), format!("{cause:?}")))
 }
 
-/// The rank that reports a failure: the culprit where it speaks of itself, else the first that can.
-pub(super) fn speaker(
-    cause: &Cause,
-    size: u32,
-    own: Rank,
-    can_speak: impl Fn(Rank) -> bool,
-) -> Rank {
-    let own_words = if class(cause) == 0 { culprit(cause) } else { None };
-    own_words
-        .filter(|rank| can_speak(*rank))
-        .or_else(|| (0..size).map(Rank).find(|rank| can_speak(*rank)))
-        .unwrap_or(own)
+/// What a peer can say of how a run failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Presence {
+    /// It has begun to end the job.
+    Ending,
+    /// It has not been heard since this process stood still until others held it for gone.
+    Missed,
+    /// It is heard and back from the run.
+    Able,
+    /// It has told a cause, but is not back from the run, or not heard any more.
+    Busy,
+    /// It has told no cause.
+    Mute,
+}
+
+/// The rank that reports a failure with these causes, as `own` sees it; `peers` are all other ranks, in
+/// their order.
+pub(super) fn speaker(causes: &[Cause], own: Rank, peers: &[(Rank, Presence)]) -> Rank {
+    let first = |wanted| peers.iter().find(|(_, found)| *found == wanted).map(|(rank, _)| *rank);
+    if let Some(spoken) = first(Presence::Ending).or_else(|| first(Presence::Missed)) {
+        return spoken;
+    }
+    let able = able(causes, own, peers);
+    let (mut own_words, mut in_one_place) = (None, None);
+    if let Some(cause) = weightiest(causes) {
+        own_words = culprit(cause).filter(|rank| class(cause) == 0 && able.contains(rank));
+        let is_stopped = matches!(cause, Cause::World(CommError::Stopped { .. }));
+        let hears_nobody = peers.len() > 1 && peers.iter().all(|peer| peer.1 == Presence::Mute);
+        in_one_place = (is_stopped && hears_nobody).then_some(Rank(0));
+    }
+    own_words.or(in_one_place).or(able.first().copied()).unwrap_or(own)
+}
+
+/// Who can speak, in rank order: without those that are blamed for standing still, if others can.
+fn able(causes: &[Cause], own: Rank, peers: &[(Rank, Presence)]) -> Vec<Rank> {
+    let heard = peers.iter().filter(|(_, presence)| *presence == Presence::Able);
+    let mut able: Vec<_> = heard.map(|(rank, _)| *rank).chain([own]).collect();
+    able.sort();
+    let blamed = |cause: &Cause| match cause {
+        Cause::World(CommError::TimedOut { culprit, .. }) => Some(*culprit),
+        _ => None,
+    };
+    let blamed: Vec<_> = causes.iter().filter_map(blamed).collect();
+    if able.iter().any(|rank| !blamed.contains(rank)) {
+        able.retain(|rank| !blamed.contains(rank));
+    }
+    able
 }
 
 /// The error of `own` in a run that `cause` ended. A stop names the ranks that do not answer: a
@@ -106,26 +157,60 @@ mod tests {
         for (low, expected) in rising.iter().enumerate() {
             for other in &rising[low..] {
                 for pair in [[expected, other], [other, expected]] {
-                    assert_eq!(weightiest(pair.map(Clone::clone)).as_ref(), Some(expected));
+                    assert_eq!(weightiest(pair), Some(expected));
                 }
             }
         }
-        assert_eq!(weightiest([]), None);
+        assert_eq!(weightiest(&[]), None);
     }
 
     #[test]
-    fn the_culprit_speaks_if_it_can() {
-        let own = Rank(1);
-        let cases = [
-            (returned(3), vec![0, 1, 2, 3], 3),
-            (returned(3), vec![1, 2], 1),
-            (timed_out(0, 2), vec![0, 1, 2], 0),
-            (timed_out(1, 0), vec![1, 2], 1),
-            (returned(3), vec![], 1),
+    fn one_rank_speaks() {
+        use Presence::{Able, Busy, Ending, Missed, Mute};
+        /// The weightiest cause and the others, who decides, what its peers are, in rank order, and who
+        /// speaks.
+        type Case<'a> = (Cause, &'a [Cause], u32, &'a [Presence], u32);
+        let cases: [Case<'_>; 27] = [
+            // The culprit, of what it did itself.
+            (returned(3), &[], 1, &[Able, Able, Able], 3),
+            (returned(3), &[], 1, &[Able, Able, Busy], 0),
+            (returned(3), &[], 1, &[Mute, Able, Mute], 1),
+            (returned(1), &[], 1, &[Able, Able, Able], 1),
+            (returned(1), &[], 1, &[Mute, Mute, Mute], 1),
+            // The lowest rank that can.
+            (stopped(), &[], 2, &[Able, Able, Able], 0),
+            (stopped(), &[], 2, &[Mute, Able, Able], 1),
+            (stopped(), &[], 2, &[Mute, Mute, Able], 2),
+            (stopped(), &[], 0, &[], 0),
+            // Not the one that is blamed for standing still, even if it moves again.
+            (timed_out(0, 2), &[], 1, &[Able, Able, Busy], 0),
+            (timed_out(1, 0), &[], 1, &[Busy, Able, Able], 1),
+            (timed_out(1, 0), &[], 2, &[Able, Able, Able], 1),
+            (timed_out(1, 0), &[], 0, &[Able, Able, Able], 1),
+            (timed_out(1, 0), &[], 0, &[Busy, Busy, Busy], 0),
+            (timed_out(1, 0), &[timed_out(2, 1)], 3, &[Able, Able, Able], 2),
+            (stopped(), &[timed_out(1, 0)], 0, &[Able, Able, Able], 1),
+            (stopped(), &[timed_out(1, 0)], 2, &[Able, Able, Able], 1),
+            (returned(0), &[timed_out(1, 0)], 0, &[Able, Able, Able], 1),
+            (returned(0), &[timed_out(1, 0)], 0, &[Busy, Mute, Mute], 0),
+            // Who has begun to end the job has spoken.
+            (stopped(), &[], 0, &[Ending, Busy, Busy], 1),
+            (returned(0), &[], 0, &[Able, Ending, Missed], 2),
+            // Who stood still leaves the word to those who did not wait, also if others did as well.
+            (stopped(), &[], 0, &[Missed, Missed, Missed], 1),
+            (stopped(), &[], 0, &[Missed], 1),
+            (returned(0), &[], 0, &[Able, Missed, Able], 2),
+            // A stop where nobody hears anybody; with a single peer, that one is gone.
+            (stopped(), &[], 2, &[Mute, Mute, Mute], 0),
+            (stopped(), &[], 0, &[Mute, Mute, Mute], 0),
+            (stopped(), &[], 1, &[Mute], 1),
         ];
-        for (cause, speakers, expected) in cases {
-            let can = |rank: Rank| speakers.contains(&rank.0);
-            assert_eq!(speaker(&cause, 4, own, can), Rank(expected), "{cause:?}");
+        for (cause, others, own, presences, expected) in cases {
+            let causes: Vec<_> = others.iter().chain([&cause]).cloned().collect();
+            let ranks = (0..).map(Rank).filter(|rank| rank.0 != own);
+            let peers: Vec<_> = ranks.zip(presences.iter().copied()).collect();
+            let found = speaker(&causes, Rank(own), &peers);
+            assert_eq!(found, Rank(expected), "{causes:?}, rank {own} with {presences:?}");
         }
     }
 

@@ -14,7 +14,14 @@ enum Blow {
     Rank(u32, Signal),
     /// A signal to `mpirun`.
     Launcher(Signal),
+    /// All ranks stand still for `PAUSE`.
+    Pause,
+    /// The same, and a signal to all of them before they go on.
+    PauseThen(Signal),
 }
+
+/// More than the ranks' timeout.
+const PAUSE: Duration = Duration::from_secs(3);
 
 /// What the report of a failure says; empty where our processes report nothing.
 #[derive(Clone, Copy)]
@@ -38,6 +45,8 @@ impl Case {
             Blow::None => String::new(),
             Blow::Rank(rank, signal) => format!(", {} to rank {rank}", name_of(signal)),
             Blow::Launcher(signal) => format!(", {} to mpirun", name_of(signal)),
+            Blow::Pause => ", paused".to_owned(),
+            Blow::PauseThen(signal) => format!(", paused, then {}", name_of(signal)),
         };
         format!("{}, {} ranks{blow}", self.name, self.size)
     }
@@ -54,11 +63,7 @@ impl Case {
             }
             sleep(Duration::from_millis(500));
         }
-        match self.blow {
-            Blow::None => {}
-            Blow::Rank(rank, signal) => kill_process(job.process(rank), signal).unwrap(),
-            Blow::Launcher(signal) => kill_process(job.launcher(), signal).unwrap(),
-        }
+        self.strike(&job);
         let begun = Instant::now();
         let ended = job.end(Duration::from_secs(self.expected.bound))?;
         let after = begun.elapsed().as_secs_f64();
@@ -69,6 +74,25 @@ impl Case {
         let notes: String =
             ended.text.lines().filter(told).map(|line| format!("\n    {line}")).collect();
         Ok(format!(", code {}, {after:.1} s after{notes}", ended.code))
+    }
+
+    fn strike(&self, job: &Job) {
+        let all = |signal| {
+            (0..self.size).for_each(|rank| kill_process(job.process(rank), signal).unwrap());
+        };
+        match self.blow {
+            Blow::None => {}
+            Blow::Rank(rank, signal) => kill_process(job.process(rank), signal).unwrap(),
+            Blow::Launcher(signal) => kill_process(job.launcher(), signal).unwrap(),
+            Blow::Pause | Blow::PauseThen(_) => {
+                all(Signal::STOP);
+                sleep(PAUSE);
+                if let Blow::PauseThen(signal) = self.blow {
+                    all(signal);
+                }
+                all(Signal::CONT);
+            }
+        }
     }
 
     fn judge(&self, ended: &Ended) -> Result<(), String> {
@@ -153,7 +177,13 @@ pub(crate) fn all() -> Vec<Case> {
     {
         cases.push(case("ring", 4, Blow::Rank(rank, Signal::STOP), fails(&[5], report, 9)));
     }
-    let stopped = "stopped: SIGTERM";
+    let late = "rank 2 made no progress for 2s";
+    cases.push(case("late 2", 4, Blow::Rank(2, Signal::STOP), fails(&[5], late, 9)));
+    cases.push(case("rounds", 4, Blow::Pause, well(60)));
+    cases.push(case("late 0", 4, Blow::Pause, well(20)));
+    let stopped = "stopped: SIGTERM (host";
+    cases.push(case("ring", 4, Blow::PauseThen(Signal::TERM), fails(&[143], stopped, 5)));
+    cases.push(case("ring", 1, Blow::PauseThen(Signal::TERM), fails(&[143], stopped, 5)));
     cases.push(case("ring", 3, Blow::Rank(1, Signal::TERM), fails(&[143], stopped, 5)));
     for signal in [Signal::INT, Signal::TERM] {
         cases.push(case("ring", 4, Blow::Launcher(signal), fails(LAUNCHER, "stopped: SIG", 6)));

@@ -81,6 +81,8 @@ pub(crate) fn main(case: &str, folder: &Path) -> ExitCode {
         "exits" => world.run(LONG, &stop, |comm| busy(&comm, first, |_| std::process::exit(0))),
         "waits" | "outside" => world.run(LONG, &stop, |comm| busy(&comm, u32::MAX, |_| Ok(()))),
         "ring" => world.run(SHORT, &stop, |comm| ring(&comm)),
+        "rounds" => world.run(SHORT, &stop, |comm| rounds(&comm, 400)),
+        "late" => late(&mut world, &stop, first),
         "stuck" => world.run(SHORT, &stop, |comm| {
             busy(&comm, first, |_| {
                 sleep(60 * SHORT);
@@ -206,14 +208,31 @@ fn busy(
     }
 }
 
-/// Blocks go round for ever, with a moment of compute at every step.
+/// Blocks go round for ever.
 fn ring(comm: &MpiCommunicator) -> Outcome {
-    let watch = comm.progress();
     loop {
+        rounds(comm, 1000)?;
+    }
+}
+
+/// Blocks go round so many steps, with a moment of compute at each.
+fn rounds(comm: &MpiCommunicator, steps: usize) -> Outcome {
+    let watch = comm.progress();
+    for _ in 0..steps {
         shift(comm, Block::new(vec![1; 50_000]))?;
         sleep(5 * MS);
         watch.advance()?;
     }
+    Ok(())
+}
+
+/// After a run, one rank does something for two timeouts while the others want to end.
+fn late(world: &mut World, stop: &StopSignal, late: u32) -> Ended {
+    world.run(SHORT, stop, |comm| rounds(&comm, 1))?;
+    if world.rank().0 == late {
+        sleep(2 * SHORT);
+    }
+    Ok(())
 }
 
 /// One rank's step takes three timeouts, during which it counts.
