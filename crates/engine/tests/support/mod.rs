@@ -58,7 +58,16 @@ pub(crate) fn ring(
     whole: &Whole,
     non_finite: NonFinite,
 ) -> Result<Gathered, RunError<EngineError<KernelError>>> {
-    Ok(ring_from(plan, whole, (non_finite, None))?.0)
+    overlapping(plan, whole, (non_finite, Overlap::On))
+}
+
+/// The same with or without compute while messages travel.
+pub(crate) fn overlapping(
+    plan: &Plan,
+    whole: &Whole,
+    (non_finite, overlap): (NonFinite, Overlap),
+) -> Result<Gathered, RunError<EngineError<KernelError>>> {
+    Ok(ring_from(plan, whole, (non_finite, overlap, None))?.0)
 }
 
 /// The same with what every rank did when.
@@ -67,14 +76,14 @@ pub(crate) fn recorded(
     whole: &Whole,
     non_finite: NonFinite,
 ) -> Result<(Gathered, Timeline), RunError<EngineError<KernelError>>> {
-    ring_from(plan, whole, (non_finite, Some(Instant::now())))
+    ring_from(plan, whole, (non_finite, Overlap::On, Some(Instant::now())))
 }
 
 /// Recorded where there is a moment to count time from.
 fn ring_from(
     plan: &Plan,
     whole: &Whole,
-    (non_finite, epoch): (NonFinite, Option<Instant>),
+    (non_finite, overlap, epoch): (NonFinite, Overlap, Option<Instant>),
 ) -> Result<(Gathered, Timeline), RunError<EngineError<KernelError>>> {
     let problem = plan.problem();
     let shape = problem.shape;
@@ -99,7 +108,6 @@ fn ring_from(
         let state = CpuState::empty(OutputRows::whole(&mut out, query_rows).unwrap()).unwrap();
         let recorder = epoch.map(|epoch| Recorder::new(rank, epoch));
         let (attended, trace) = (&|_| (), Trace::new(recorder.as_ref(), 0));
-        let overlap = Overlap::On;
         if recorder.is_some() {
             // So that no wait is for another's thread to start.
             comm.barrier()?;
