@@ -48,6 +48,15 @@ impl Job {
         Self::start_programs(mark, &[(ranks, command)])
     }
 
+    /// Starts so many ranks of this test program, each in its ignored test `name`, with `mark` as last
+    /// argument.
+    pub(crate) fn test(mark: &str, ranks: u32, name: &str) -> Self {
+        let program = std::env::current_exe().unwrap().to_str().unwrap().to_owned();
+        // A further argument is a name of a test as well, which none has.
+        let args = ["--exact", "--ignored", name, mark].map(str::to_owned);
+        Self::start_programs(mark, &[(ranks, [vec![program], args.to_vec()].concat())])
+    }
+
     fn start_programs(mark: &str, programs: &[(u32, Vec<String>)]) -> Self {
         let turn = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let mut command = Command::new("mpirun");

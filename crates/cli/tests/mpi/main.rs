@@ -14,6 +14,7 @@
 mod support;
 
 mod job;
+mod truncation;
 
 use job::{Ended, Job};
 use rustix::process::Signal;
