@@ -146,7 +146,9 @@ const BENCH_EXAMPLE: &str = "Example:
 The best of several rounds counts. A row is compared with as many threads that do nothing but
 multiply and add, or read memory; where a row is faster than that, it is the limit. A ring's speed is per second of processor time, all ranks together.
 The text of a row is, for instance:
-  decode bf16 heads=8/2 d=128 L=131072 full threads=1 ranks=1";
+  decode bf16 heads=8/2 d=128 L=131072 full threads=1 ranks=1
+or, of one token's products with 4-bit weights that lie in main memory:
+  dense q4 heads=9/3 d=64 L=1 full threads=1 ranks=1";
 
 impl BenchArgs {
     /// How much is measured.

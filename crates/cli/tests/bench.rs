@@ -13,7 +13,7 @@ use support::{Sandbox, command, ringattn, run};
 fn figures_go_to_a_file_or_to_stdout_and_the_table_to_the_person() {
     let sandbox = Sandbox::new();
     let json = sandbox.arg("figures.json");
-    let args = ["bench", "--quick", "--filter", "dense", "--json"];
+    let args = ["bench", "--quick", "--filter", "L=512", "--json"];
     let table = ringattn(&[&args[..], &[&json]].concat());
     let figures: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
     assert_eq!(figures["rows"].as_array().unwrap().len(), 2);

@@ -3,7 +3,7 @@
 //! A [`Case`] is a row to be measured: plain data. Rounds interleave all rows with the measurement of
 //! the limits, and the best round of each counts, so that a slow phase of the machine hits all alike.
 //! Speeds are GFLOP/s (`4 * pairs * d` floating-point operations per query head of attention, two per
-//! multiply-add of a matrix product) or GB/s of K and V read. A percentage compares a row with the
+//! multiply-add of a matrix product) or, of decoding, GB/s of K and V or of packed weights read. A percentage compares a row with the
 //! best limit of as many threads running at once; a ring row's speed is per second of processor time
 //! summed over its ranks, and its limit that of one core. What a row reaches the machine can do, so a
 //! limit is never below its rows.
@@ -14,11 +14,14 @@ mod dense;
 mod inputs;
 mod limits;
 mod machine;
+mod narrow;
 mod ring;
 mod rounds;
+mod stored;
 
 pub use case::{BenchMask, Case, What};
 pub use limits::Limit;
+pub use stored::Stored;
 
 use crate::error::Error;
 use crate::host;
@@ -115,6 +118,12 @@ pub enum BenchError {
         /// The text of some row.
         example: String,
     },
+    /// A row of attention over quantised keys and values, which do not exist.
+    #[error("keys and values cannot be {actual}, expected f32, bf16 or f16")]
+    Stored {
+        /// What was asked for.
+        actual: Stored,
+    },
     /// The kernel refused, failed, or its threads cannot be started.
     #[error(transparent)]
     Kernel(#[from] KernelError),
@@ -143,7 +152,7 @@ pub fn bench(options: &BenchOptions, run: &RunOptions) -> Result<BenchReport, Er
     }
     let threads = run.threads.unwrap_or_else(host::cores);
     let cases = matching(case::cases(options.size, threads, run.ranks), &options.filter)?;
-    let mut inputs = inputs::Inputs::default();
+    let mut inputs = inputs::Inputs::new(options.size);
     let mut rows = Vec::with_capacity(cases.len());
     for case in cases {
         Watch(run).advance().map_err(BenchError::from)?;
@@ -167,12 +176,12 @@ pub fn bench(options: &BenchOptions, run: &RunOptions) -> Result<BenchReport, Er
 }
 
 /// The best speed of one thread in so many rounds of one row, while all its threads run: in
-/// floating-point operations per second of processor time, in bytes for a decode row.
+/// floating-point operations per second of processor time, in bytes for a row that is bound by reading.
 ///
 /// # Errors
 /// As for [`bench()`].
 pub fn measure_case(case: &Case, rounds: u32, run: &RunOptions) -> Result<f64, Error> {
-    let mut row = Row::new(case.clone(), run, &mut inputs::Inputs::default())?;
+    let mut row = Row::new(case.clone(), run, &mut inputs::Inputs::new(BenchSize::Full))?;
     // Processor time, so that other work on the machine shows little.
     row.clock = Clock::Process;
     for _ in 0..rounds.max(1) {

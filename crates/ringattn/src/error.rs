@@ -371,7 +371,7 @@ fn store_kind(error: &StoreError) -> ErrorKind {
 
 fn bench_kind(error: &BenchError) -> ErrorKind {
     match error {
-        BenchError::NoRow { .. } => ErrorKind::Usage,
+        BenchError::NoRow { .. } | BenchError::Stored { .. } => ErrorKind::Usage,
         BenchError::Kernel(error) => kernel_kind(error),
         BenchError::Dense(DenseError::OutOfMemory(_)) | BenchError::OutOfMemory(_) => {
             ErrorKind::Memory

@@ -25,7 +25,7 @@ fn positive(value: &Value) -> bool {
 fn check_row(row: &Value) {
     for (name, values) in [
         ("what", &["forward", "decode", "ring", "dense"][..]),
-        ("dtype", &["f32", "bf16", "f16"]),
+        ("dtype", &["f32", "bf16", "f16", "q8", "q4"]),
         ("mask", &["full", "causal", "causal+window", "striped-shard"]),
     ] {
         assert!(row[name].as_str().is_some_and(|value| values.contains(&value)), "{name} in {row}");
@@ -33,8 +33,8 @@ fn check_row(row: &Value) {
     for name in ["head_dim", "tokens", "threads", "ranks"] {
         assert!(row[name].as_u64().is_some_and(|value| value > 0), "{name} in {row}");
     }
-    let (speed, other) =
-        if row["what"] == "decode" { ("gb_s", "gflops") } else { ("gflops", "gb_s") };
+    let reads = row["what"] == "decode" || (row["what"] == "dense" && row["tokens"] == 1);
+    let (speed, other) = if reads { ("gb_s", "gflops") } else { ("gflops", "gb_s") };
     assert!(positive(&row[speed]) && row.get(other).is_none(), "{row}");
     let percent = row["percent_of_limit"].as_f64().unwrap();
     assert!(percent > 0.0 && percent <= 100.0, "{row}");
@@ -80,6 +80,29 @@ fn a_percentage_compares_a_row_with_the_limit_of_its_threads() {
         let speed = flops / row["seconds"].as_f64().unwrap() / 1e9;
         assert!((row["gflops"].as_f64().unwrap() / speed - 1.0).abs() < 1e-9, "{row}");
     }
+}
+
+/// One token's products read the packed weights of a layer of SmolLM2-135M once.
+#[test]
+fn a_dense_row_of_one_token_is_compared_with_the_bandwidth_of_its_threads() {
+    let report = figures("L=1 ", &options(Isa::detect(), 2)).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    let weights = f64::from(2 * 576 * 576 + 2 * 576 * 192 + 3 * 576 * 1536);
+    let expected = [("f32", 4.0), ("bf16", 2.0), ("q8", 1.125), ("q4", 0.625)];
+    let expected = [1, 2].into_iter().flat_map(|threads| expected.map(|of| (threads, of)));
+    assert_eq!(rows.len(), 8, "{report}");
+    for (row, (threads, (dtype, bytes))) in rows.iter().zip(expected) {
+        assert_eq!((&row["dtype"], &row["threads"]), (&dtype.into(), &threads.into()), "{row}");
+        let speed = bytes * weights / row["seconds"].as_f64().unwrap() / 1e9;
+        assert!((row["gb_s"].as_f64().unwrap() / speed - 1.0).abs() < 1e-9, "{row}");
+        let limit = &report["limits"][threads - 1];
+        assert_eq!(limit["threads"], row["threads"]);
+        let percent = 100.0 * speed / limit["read_gb_s"].as_f64().unwrap();
+        assert!((row["percent_of_limit"].as_f64().unwrap() - percent).abs() < 1e-9, "{row}");
+    }
+    // A part of the text chooses one.
+    let report = figures("dense q4 heads=9/3 d=64 L=1 ", &options(Isa::detect(), 1)).unwrap();
+    assert_eq!(report["rows"].as_array().unwrap().len(), 1);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::case::{BenchMask, Case, STRIPES, WINDOW};
 use super::inputs::Inputs;
 use crate::error::Error;
 use ringattn_core::{
-    AttentionShape, Elements, Interval, Mask, Progress, Rank, Slot, Window, try_filled,
+    AttentionShape, Elements, Interval, Mask, Message, Progress, Rank, Slot, Window, try_filled,
 };
 use ringattn_engine::cpu::{
     Arrangement, CpuBackend, CpuBlock, CpuState, Isa, Kernel, OutputRows, SharedRows,
@@ -43,7 +43,7 @@ impl Attention {
             backend: CpuBackend::new(kernel, shape, 1.0 / (case.head_dim as f32).sqrt()),
             shape,
             queries: SharedRows::whole(Elements::F32(data), arrangement),
-            block: inputs.block(case, keys).map_err(BenchError::from)?,
+            block: inputs.block(case, keys)?,
             intervals: plan.intervals(Rank(0), block).collect(),
             out,
         })
@@ -52,6 +52,11 @@ impl Attention {
     /// (query, key) pairs of a head.
     pub(super) fn pairs(&self) -> u64 {
         self.intervals.iter().map(|seen| seen.len()).sum()
+    }
+
+    /// Bytes of the keys and values.
+    pub(super) fn bytes(&self) -> u64 {
+        self.block.byte_len()
     }
 
     pub(super) fn run(&mut self, progress: &dyn Progress) -> Result<(), BenchError> {
@@ -81,7 +86,7 @@ fn plan(case: &Case, shape: AttentionShape, world_size: u32) -> Result<Plan, Err
         }
     };
     let (queries, keys) = (case.queries * u64::from(world_size), case.tokens);
-    let problem = Problem { shape, queries, keys, mask, kv_dtype: case.dtype };
+    let problem = Problem { shape, queries, keys, mask, kv_dtype: case.dtype.plain()? };
     let layout = |len| Layout::new(LayoutKind::Striped, None, len, world_size);
     Ok(Plan::with_layouts(problem, layout(queries)?, layout(keys)?, Schedule::RingPassKv)?)
 }

@@ -1,7 +1,8 @@
 //! The rows as data: which problems are measured, by size of the benchmark.
 
-use super::BenchSize;
+use super::{BenchSize, Stored};
 use ringattn_core::DType;
+use ringattn_engine::cpu::dense::Codes;
 use serde::{Serialize, Serializer};
 use std::fmt;
 
@@ -13,13 +14,13 @@ pub struct Case {
     pub what: What,
     /// The type of K and V, or of the weights.
     #[serde(serialize_with = "as_text")]
-    pub dtype: DType,
+    pub dtype: Stored,
     /// Query heads.
     pub query_heads: usize,
     /// Key heads.
     pub kv_heads: usize,
-    /// Head dimension. A dense row is the widening product of a feed-forward layer whose width is
-    /// `query_heads * head_dim`.
+    /// Head dimension. A dense row of several tokens is the widening product of a feed-forward layer
+    /// whose width is `query_heads * head_dim`; one of a single token is all products of such layers.
     pub head_dim: usize,
     /// Query tokens that are computed.
     pub queries: u64,
@@ -43,7 +44,8 @@ pub enum What {
     Decode,
     /// Attention over all ranks of a ring in this process, sharding and gathering included.
     Ring,
-    /// A product with packed weights.
+    /// Products with packed weights: of several tokens, bound by arithmetic, or of one, bound by the
+    /// reading of weights that lie in main memory.
     Dense,
 }
 
@@ -64,6 +66,9 @@ pub enum BenchMask {
 pub(super) const WINDOW: u64 = 512;
 /// Ranks of the sequence that a striped shard is taken from.
 pub(super) const STRIPES: u32 = 8;
+/// Quantised weights, as those of Q8_0 and Q4_0 are packed.
+const CODES: [Stored; 2] =
+    [Stored::Quantised(Codes::Bytes), Stored::Quantised(Codes::Nibbles { lowest: -8 })];
 
 impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -93,6 +98,23 @@ impl fmt::Display for Case {
         let (threads, ranks) = (self.threads, self.ranks);
         write!(f, "{what} {dtype} heads={query_heads}/{kv_heads} d={head_dim} L={tokens} ")?;
         write!(f, "{mask} threads={threads} ranks={ranks}")
+    }
+}
+
+impl Case {
+    /// Whether it reads weights from main memory: the dense layers of decoding.
+    pub(super) fn reads_weights(&self) -> bool {
+        self.what == What::Dense && self.tokens == 1
+    }
+
+    /// Whether it is bound by reading, so that its speed is bytes per second.
+    pub(super) fn reads(&self) -> bool {
+        self.what == What::Decode || self.reads_weights()
+    }
+
+    /// The width inside the feed-forward layer: the usual size of a gated one.
+    pub(super) fn wide(&self) -> usize {
+        self.query_heads * self.head_dim * 8 / 3
     }
 }
 
@@ -143,7 +165,7 @@ pub(super) fn cases(size: BenchSize, threads: usize, ranks: u32) -> Vec<Case> {
         cases.extend(decodes);
     } else {
         cases.extend(several(&cases[3..]));
-        cases.push(Case { dtype: DType::Bf16, ..cases[3].clone() });
+        cases.push(Case { dtype: DType::Bf16.into(), ..cases[3].clone() });
         cases.extend([DType::F32, DType::Bf16].into_iter().flat_map(decoded));
     }
     let heads = if size == BenchSize::Full { 8 } else { 2 };
@@ -157,12 +179,17 @@ pub(super) fn cases(size: BenchSize, threads: usize, ranks: u32) -> Vec<Case> {
     if ranks > 1 {
         cases.push(Case { ranks, ..one });
     }
-    cases.extend([DType::F32, DType::Bf16].map(|dtype| dense(dtype, tokens.dense)));
+    cases.extend([DType::F32, DType::Bf16].map(|dtype| dense(dtype.into(), tokens.dense)));
+    let stored = [DType::F32.into(), DType::Bf16.into()].into_iter().chain(CODES);
+    let singles: Vec<_> = stored.map(|stored| dense(stored, 1)).collect();
+    let several = several(&singles);
+    cases.extend(singles.into_iter().chain(several));
     cases
 }
 
 /// Both head dimensions, full and causal.
 fn forward(dtype: DType, tokens: u64) -> Vec<Case> {
+    let dtype = dtype.into();
     let masks = [BenchMask::Full, BenchMask::Causal];
     let of = |head_dim| masks.map(|mask| Case { dtype, ..attention(mask, head_dim, tokens) });
     [64, 128].into_iter().flat_map(of).collect()
@@ -176,7 +203,7 @@ fn attention(mask: BenchMask, head_dim: usize, tokens: u64) -> Case {
     };
     Case {
         what: What::Forward,
-        dtype: DType::F32,
+        dtype: DType::F32.into(),
         query_heads: 1,
         kv_heads: 1,
         head_dim,
@@ -190,7 +217,7 @@ fn attention(mask: BenchMask, head_dim: usize, tokens: u64) -> Case {
 
 /// One query over so many keys, for both head dimensions.
 fn decode(dtype: DType, (query_heads, kv_heads): (usize, usize), tokens: u64) -> [Case; 2] {
-    let what = What::Decode;
+    let (what, dtype) = (What::Decode, dtype.into());
     [64, 128].map(|head_dim| Case {
         what,
         dtype,
@@ -201,8 +228,8 @@ fn decode(dtype: DType, (query_heads, kv_heads): (usize, usize), tokens: u64) ->
     })
 }
 
-/// The up projection of SmolLM2-135M, 576 to 1536.
-fn dense(dtype: DType, tokens: u64) -> Case {
+/// The up projection of SmolLM2-135M, 576 to 1536; of one token, whole layers of it.
+fn dense(dtype: Stored, tokens: u64) -> Case {
     let what = What::Dense;
     Case { what, dtype, query_heads: 9, kv_heads: 3, ..attention(BenchMask::Full, 64, tokens) }
 }

@@ -1,4 +1,4 @@
-//! Dense rows: `y = x W^T` with packed weights, as a model's layers multiply.
+//! Dense rows of several tokens: `y = x W^T` with packed weights, as a model's layers multiply.
 
 use super::BenchError;
 use super::case::Case;
@@ -22,12 +22,8 @@ pub(super) struct Dense {
 impl Dense {
     pub(super) fn new(case: &Case, isa: Isa, inputs: &mut Inputs) -> Result<Self, BenchError> {
         let (tokens, width) = (case.tokens as usize, case.query_heads * case.head_dim);
-        // The usual size of a gated feed-forward layer.
-        let wide = width * 8 / 3;
-        let values: Vec<f32> = inputs.numbers(wide * width, 4)?;
-        let weights = PackedMatrix::pack(isa, (wide, width), case.dtype, |row, to| {
-            to.copy_from_slice(&values[row * width..][..width]);
-        })?;
+        let wide = case.wide();
+        let weights = inputs.weights(isa, (wide, width), case.dtype)?;
         let x = inputs.numbers(tokens * width, 5)?;
         let y = try_filled(tokens * wide, 0.0)?;
         let (staged, workspace) = (StagedRows::default(), Workspace::default());

@@ -1,21 +1,83 @@
 //! Numbers to compute with: close to unit-normal, the same in every run.
 
 use super::case::Case;
-use ringattn_core::{DType, Elements, OutOfMemory, PlainElement, try_reserved};
-use ringattn_engine::cpu::{Arrangement, CpuBlock, SharedRows};
+use super::narrow::{Layer, shapes};
+use super::{BenchError, BenchSize, Stored, machine};
+use ringattn_core::{DType, Elements, OutOfMemory, PlainElement, f16, try_reserved};
+use ringattn_engine::cpu::dense::{Codes, PackedMatrix, QuantisedRow};
+use ringattn_engine::cpu::{Arrangement, CpuBlock, Isa, SharedRows};
+use std::sync::Arc;
 
 /// The numbers repeat after so many: prime, so that no row of a tensor equals another soon, and few
 /// enough that making gigabytes of them is quick.
 const PERIOD: usize = 65_537;
 
-/// The numbers, and the blocks of K and V that cases share.
-#[derive(Default)]
+/// Bytes of weights that lie in main memory: so many at least,
+const LEAST_BYTES: u64 = 128 << 20;
+/// and so many times what the last caches hold.
+const TIMES_CACHES: u64 = 4;
+
+/// The numbers, and the blocks of K and V and the weights that cases share.
 pub(super) struct Inputs {
+    size: BenchSize,
     normals: Vec<f32>,
     blocks: Vec<(Case, CpuBlock)>,
+    layers: Vec<(Stored, Vec<Arc<Layer>>)>,
 }
 
 impl Inputs {
+    /// None yet, for a benchmark of `size`.
+    pub(super) fn new(size: BenchSize) -> Self {
+        Self { size, normals: Vec::new(), blocks: Vec::new(), layers: Vec::new() }
+    }
+
+    /// A matrix of weights, `[out, in]`.
+    pub(super) fn weights(
+        &mut self,
+        isa: Isa,
+        (out, width): (usize, usize),
+        stored: Stored,
+    ) -> Result<PackedMatrix, BenchError> {
+        let values: Vec<f32> = self.numbers(out * width, 4)?;
+        let row = |row: usize| &values[row * width..][..width];
+        Ok(match stored {
+            Stored::Plain(dtype) => PackedMatrix::pack(isa, (out, width), dtype, |index, to| {
+                to.copy_from_slice(row(index));
+            })?,
+            Stored::Quantised(codes) => {
+                PackedMatrix::pack_quantised(isa, (out, width), codes, |index, to| {
+                    quantise(row(index), codes, to);
+                })?
+            }
+        })
+    }
+
+    /// The layers that a run of `case` reads: one where nothing is meant to be measured, else more than
+    /// the last caches of its threads hold. Cases of one type share them.
+    pub(super) fn layers(&mut self, case: &Case, isa: Isa) -> Result<Vec<Arc<Layer>>, BenchError> {
+        let bytes = match self.size {
+            BenchSize::Smallest => 0,
+            _ => LEAST_BYTES.max(TIMES_CACHES * machine::last_caches(case.threads)),
+        };
+        let known = self.layers.iter().position(|(stored, _)| *stored == case.dtype);
+        let mut layers = known.map_or(Vec::new(), |index| self.layers.swap_remove(index).1);
+        let mut held: u64 = 0;
+        let mut wanted = 0;
+        while wanted == 0 || held < bytes {
+            if wanted == layers.len() {
+                // Packed anew, not cloned: packing asks for large pages, and bears a lack of memory.
+                let mut pack = |shape| self.weights(isa, shape, case.dtype);
+                let [qkv, out, up, down] = shapes(case);
+                layers.push(Arc::new([pack(qkv)?, pack(out)?, pack(up)?, pack(down)?]));
+            }
+            held += layers[wanted].iter().map(PackedMatrix::byte_len).sum::<u64>();
+            wanted += 1;
+        }
+        let shared = layers[..wanted].to_vec();
+        self.layers.push((case.dtype, layers));
+        Ok(shared)
+    }
+
     /// `len` elements of `dtype`; another `seed` gives others.
     pub(super) fn elements(
         &mut self,
@@ -47,7 +109,8 @@ impl Inputs {
     }
 
     /// A block of `rows` tokens for `case`, shared with all cases whose K and V are alike.
-    pub(super) fn block(&mut self, case: &Case, rows: usize) -> Result<CpuBlock, OutOfMemory> {
+    pub(super) fn block(&mut self, case: &Case, rows: usize) -> Result<CpuBlock, BenchError> {
+        let dtype = case.dtype.plain()?;
         let alike = |other: &Case| {
             (other.dtype, other.kv_heads, other.head_dim)
                 == (case.dtype, case.kv_heads, case.head_dim)
@@ -58,12 +121,30 @@ impl Inputs {
         }
         let len = rows.saturating_mul(case.kv_heads * case.head_dim);
         let arrangement = Arrangement::token_major(case.kv_heads, rows, case.head_dim);
-        let mut tensor =
-            |seed| Ok(SharedRows::whole(self.elements(len, case.dtype, seed)?, arrangement));
+        let mut tensor = |seed| {
+            let elements = self.elements(len, dtype, seed)?;
+            Ok::<_, OutOfMemory>(SharedRows::whole(elements, arrangement))
+        };
         let block = CpuBlock::new(tensor(2)?, tensor(3)?);
         self.blocks.push((case.clone(), block.clone()));
         Ok(block)
     }
+}
+
+/// `row` in codes that reach three standard deviations each way.
+fn quantise(row: &[f32], codes: Codes, to: QuantisedRow<'_>) {
+    let (lowest, most) = match codes {
+        Codes::Nibbles { lowest } => (lowest, 15),
+        Codes::Bytes => (i8::MIN, u8::MAX),
+    };
+    let scale = 6.0 / f32::from(most);
+    for (code, &value) in to.codes.iter_mut().zip(row) {
+        // The cast ends at 0 and 255.
+        let step = ((value + 3.0) * (1.0 / scale) + 0.5) as u8;
+        *code = lowest.wrapping_add_unsigned(step.min(most));
+    }
+    to.scales.fill(f16::from_f32(scale));
+    to.offsets.fill(f16::from_f32(-3.0 - f32::from(lowest) * scale));
 }
 
 /// Number `index` of a stream of mean 0 and variance 1: the sum of four uniform ones, each of 16 of
@@ -83,8 +164,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn codes_stand_for_the_numbers() {
+        let isa = Isa::detect();
+        for codes in [Codes::Bytes, Codes::Nibbles { lowest: -8 }, Codes::Nibbles { lowest: 0 }] {
+            let mut inputs = Inputs::new(BenchSize::Smallest);
+            let of = |stored, inputs: &mut Inputs| {
+                let mut row = vec![0.0; 3200];
+                inputs.weights(isa, (2, 3200), stored).unwrap().row(1, &mut row).unwrap();
+                row
+            };
+            let plain = of(DType::F32.into(), &mut inputs);
+            let coded = of(Stored::Quantised(codes), &mut inputs);
+            let step = 6.0 / if codes == Codes::Bytes { 255.0 } else { 15.0 };
+            for (plain, code) in plain.iter().zip(&coded) {
+                let error = (plain.clamp(-3.0, 3.0) - code).abs();
+                // Half a step, and the rounding of the scale and offset to 11 bits.
+                assert!(error <= step / 2.0 + 0.01, "{plain} became {code}");
+            }
+        }
+    }
+
+    #[test]
     fn the_numbers_have_unit_moments() {
-        let numbers: Vec<f32> = Inputs::default().numbers(PERIOD, 1).unwrap();
+        let numbers: Vec<f32> = Inputs::new(BenchSize::Smallest).numbers(PERIOD, 1).unwrap();
         let mean = |power| {
             let sum: f64 = numbers.iter().map(|&x| f64::from(x).powi(power)).sum();
             sum / PERIOD as f64

@@ -2,7 +2,7 @@
 
 use super::BenchError;
 use super::Speed;
-use super::case::{Case, What};
+use super::case::Case;
 use super::rounds::Row;
 use ringattn_engine::cpu::limits::{fma_peak, read_bandwidth};
 use ringattn_engine::cpu::{BusyTime, Isa, KernelError, Pinning, Team};
@@ -31,8 +31,8 @@ impl Limits {
     /// The limits that `rows` need, and both of one thread.
     pub(super) fn new(isa: Isa, rows: &[Row]) -> Self {
         let mut best = vec![Limit { threads: 1, peak_gflops: 0.0, read_gb_s: Some(0.0) }];
-        for Case { what, threads, .. } in rows.iter().map(|row| &row.case) {
-            let reads = *what == What::Decode;
+        for case in rows.iter().map(|row| &row.case) {
+            let (reads, threads) = (case.reads(), &case.threads);
             match best.iter_mut().find(|limit| limit.threads == *threads) {
                 Some(limit) if reads => limit.read_gb_s = Some(0.0),
                 Some(_) => (),
@@ -51,7 +51,7 @@ impl Limits {
         for limit in &mut self.best {
             let peak = together(limit.threads, || fma_peak(self.isa))?;
             limit.peak_gflops = limit.peak_gflops.max(peak / 1e9);
-            let reads = |case: &Case| case.what == What::Decode && case.threads == limit.threads;
+            let reads = |case: &Case| case.reads() && case.threads == limit.threads;
             let compared = rows.iter().any(|row| reads(&row.case));
             if let Some(best) = &mut limit.read_gb_s
                 && (compared || *best == 0.0)

@@ -19,6 +19,7 @@ pub(super) struct Ring {
 
 impl Ring {
     pub(super) fn new(case: &Case, run: &RunOptions, inputs: &mut Inputs) -> Result<Self, Error> {
+        let kv_dtype = case.dtype.plain()?;
         let mut tensor = |heads: usize, dtype, seed| {
             let shape = (heads, case.tokens as usize, case.head_dim);
             let elements = inputs.elements(shape.0 * shape.1 * shape.2, dtype, seed);
@@ -26,8 +27,8 @@ impl Ring {
         };
         let input = AttendInput {
             queries: tensor(case.query_heads, DType::F32, 1)?,
-            keys: tensor(case.kv_heads, case.dtype, 2)?,
-            values: tensor(case.kv_heads, case.dtype, 3)?,
+            keys: tensor(case.kv_heads, kv_dtype, 2)?,
+            values: tensor(case.kv_heads, kv_dtype, 3)?,
             mask: Mask::Causal,
             positions: None,
             softmax_scale: None,

@@ -5,6 +5,7 @@ use super::case::{Case, What};
 use super::dense::Dense;
 use super::inputs::Inputs;
 use super::limits::Limits;
+use super::narrow::Narrow;
 use super::ring::Ring;
 use super::{BenchError, BenchSize, Speed, Watch};
 use crate::error::Error;
@@ -29,6 +30,7 @@ enum Task {
     Attention(Attention),
     Ring(Ring),
     Dense(Dense),
+    Narrow(Narrow),
 }
 
 impl Row {
@@ -38,6 +40,9 @@ impl Row {
                 Task::Attention(Attention::new(&case, run.isa, inputs)?)
             }
             What::Ring => Task::Ring(Ring::new(&case, run, inputs)?),
+            What::Dense if case.reads_weights() => {
+                Task::Narrow(Narrow::new(&case, run.isa, inputs)?)
+            }
             What::Dense => Task::Dense(Dense::new(&case, run.isa, inputs)?),
         };
         let clock = match task {
@@ -50,18 +55,17 @@ impl Row {
 
     /// What the best round reached.
     pub(super) fn speed(&self) -> Speed {
-        let Case { what, dtype, query_heads, kv_heads, head_dim, tokens, .. } = self.case;
-        if what == What::Decode {
-            let elements = 2 * tokens * (kv_heads * head_dim) as u64;
-            return Speed::GbS((elements * dtype.size()) as f64 / self.best / 1e9);
-        }
+        let Case { query_heads, head_dim, .. } = self.case;
         let of_pairs = |pairs: u64| 4.0 * pairs as f64 * (query_heads * head_dim) as f64;
-        let flops = match &self.task {
+        let work = match &self.task {
+            Task::Attention(attention) if self.case.reads() => attention.bytes() as f64,
             Task::Attention(attention) => of_pairs(attention.pairs()),
             Task::Ring(ring) => of_pairs(ring.pairs()),
             Task::Dense(dense) => 2.0 * dense.products() as f64,
+            Task::Narrow(narrow) => narrow.bytes() as f64,
         };
-        Speed::Gflops(flops / self.best / 1e9)
+        let speed = work / self.best / 1e9;
+        if self.case.reads() { Speed::GbS(speed) } else { Speed::Gflops(speed) }
     }
 
     /// Runs it once more.
@@ -72,6 +76,7 @@ impl Row {
             Task::Attention(attention) => attention.run(&Watch(run))?,
             Task::Ring(ring) => ring.run()?,
             Task::Dense(dense) => dense.run()?,
+            Task::Narrow(narrow) => narrow.run()?,
         }
         let time = match (clock.processor_time(), start.1) {
             (Some(end), Some(start)) => end.saturating_sub(start),

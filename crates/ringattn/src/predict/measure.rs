@@ -52,7 +52,7 @@ impl Measurement {
         let tokens = shard.clamp(*TOKENS.start(), *TOKENS.end());
         Case {
             what: What::Forward,
-            dtype: self.kv_dtype,
+            dtype: self.kv_dtype.into(),
             query_heads: self.shape.group(),
             kv_heads: 1,
             head_dim: self.shape.head_dim(),
