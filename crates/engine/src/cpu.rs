@@ -14,7 +14,8 @@ pub use cache::{CacheError, CacheShape, KvCache};
 pub use device::{Affinity, Device};
 pub use ringattn_kernel::{
     Arrangement, BusyTime, Isa, KEY_TILE, Kernel, KernelError, OutputRows, Pinning, QUERY_TILE,
-    Team, TeamError, TileVisit, dense, limits, pointwise, thread_cpu_time, tile_visits,
+    Team, TeamError, TileVisit, dense, limits, on_large_pages, pointwise, thread_cpu_time,
+    tile_visits,
 };
 pub use rows::SharedRows;
 pub use state::{CpuOutput, CpuState};

@@ -2,10 +2,11 @@
 //!
 //! Speeds only make sense beside a limit taken in the same minute on the same machine.
 
+use crate::pages::ask_for_large_pages;
 use crate::{Isa, thread_cpu_time};
 use pulp::{Simd, WithSimd};
 use rayon::ThreadPoolBuilder;
-use ringattn_core::{OutOfMemory, try_filled};
+use ringattn_core::{OutOfMemory, try_reserved};
 use std::fs::read_to_string;
 use std::hint::black_box;
 use std::time::Instant;
@@ -63,7 +64,7 @@ impl WithSimd for Multiplications {
 ///
 /// The best of several sweeps of a plain sum, 0.2 s in all; a sweep lasts as long as its slowest
 /// thread, on that thread's own clock, so that other work on the machine shows less. The pages are
-/// those that any large vector gets, which keys and values are too.
+/// large where the system gives them, as those of a cache's keys and values are.
 ///
 /// # Errors
 /// When the buffer, at least 256 MiB, cannot be had.
@@ -73,7 +74,7 @@ pub fn read_bandwidth(isa: Isa, threads: usize) -> Result<f64, OutOfMemory> {
     let Ok(pool) = ThreadPoolBuilder::new().num_threads(threads).build() else { return Ok(0.0) };
     let len = beyond_caches(threads) / size_of::<f32>() / threads;
     // Filled by its reader: where memory has a place, it lies beside the reader's core.
-    let parts: Vec<Vec<f32>> = (pool.broadcast(|_| try_filled(len, 1.0)).into_iter())
+    let parts: Vec<Vec<f32>> = (pool.broadcast(|_| on_large_pages(len)).into_iter())
         .collect::<Result<_, OutOfMemory>>()?;
     let bytes = (threads * len * size_of::<f32>()) as f64;
     let mut best: f64 = 0.0;
@@ -88,6 +89,14 @@ pub fn read_bandwidth(isa: Isa, threads: usize) -> Result<f64, OutOfMemory> {
         best = best.max(bytes / slowest);
     }
     Ok(best)
+}
+
+/// `len` ones.
+fn on_large_pages(len: usize) -> Result<Vec<f32>, OutOfMemory> {
+    let mut values = try_reserved(len)?;
+    ask_for_large_pages(&mut values);
+    values.resize(len, 1.0);
+    Ok(values)
 }
 
 /// Bytes of which the last caches of `threads` cores hold a quarter at most; at least 256 MiB.

@@ -3,6 +3,7 @@
 //! A vector that crosses a line costs two accesses of the first cache, and in a buffer that begins
 //! beside a line every one does. A page of 2 MiB spares the walks that a long stream else waits for.
 
+use crate::pages::ask_for_large_pages;
 use pulp::bytemuck::{Pod, Zeroable, cast_slice, cast_slice_mut};
 use ringattn_core::{OutOfMemory, try_reserved};
 use std::marker::PhantomData;
@@ -37,7 +38,7 @@ impl<T: Pod> Lines<T> {
     pub(crate) fn zeroed(len: usize) -> Result<Self, OutOfMemory> {
         let count = len.div_ceil(LINE / size_of::<T>());
         let mut lines = try_reserved(count)?;
-        pages::ask_for_large_ones(&mut lines);
+        ask_for_large_pages(&mut lines);
         lines.resize(count, Line([0; LINE]));
         Ok(Self { lines, len, element: PhantomData })
     }
@@ -76,36 +77,6 @@ impl<T: Pod> DerefMut for Lines<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         &mut cast_slice_mut(&mut self.lines)[..self.len]
     }
-}
-
-#[cfg(target_os = "linux")]
-mod pages {
-    use super::{LINE, Line};
-    use rustix::mm::{Advice, madvise};
-
-    /// Bytes of a large page, of the usual size.
-    const LARGE: usize = 2 << 20;
-
-    /// Asks for large pages where they fit whole into the vector's memory: it must not grow by them.
-    pub(super) fn ask_for_large_ones(lines: &mut Vec<Line>) {
-        let spare = lines.spare_capacity_mut();
-        let from = spare.as_mut_ptr().cast::<u8>();
-        let skipped = from.align_offset(LARGE);
-        let whole = (spare.len() * LINE).saturating_sub(skipped) / LARGE * LARGE;
-        if whole > 0 {
-            // SAFETY: the range is whole pages inside the vector's own memory, and this advice leaves
-            // what they hold as it is. Where the system refuses, pages stay small.
-            let _ = unsafe { madvise(from.add(skipped).cast(), whole, Advice::LinuxHugepage) };
-        }
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-mod pages {
-    use super::Line;
-
-    /// Other systems choose their pages themselves.
-    pub(super) fn ask_for_large_ones(_: &mut Vec<Line>) {}
 }
 
 #[cfg(test)]

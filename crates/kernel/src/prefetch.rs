@@ -3,7 +3,7 @@
 //! next page. Knows no tensor.
 
 #[cfg(target_arch = "x86_64")]
-use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
+use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 
 /// Rows to ask ahead: their requests are under way together, and the last lies in the next page.
 pub(crate) const AHEAD: usize = 16;
@@ -23,23 +23,7 @@ pub(crate) fn prefetch_first<T>(first: *const T, len: usize) {
     }
 }
 
-/// The same into the second cache, whose misses more can wait for than the first one's: for rows that
-/// are read at the speed of memory.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-pub(crate) fn prefetch_second<T>(first: *const T, len: usize) {
-    for offset in (0..len * size_of::<T>()).step_by(LINE) {
-        // SAFETY: as above.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(first.cast::<i8>().wrapping_add(offset)) };
-    }
-}
-
 /// No stable way on this architecture.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
 pub(crate) fn prefetch_first<T>(_: *const T, _: usize) {}
-
-/// No stable way on this architecture.
-#[cfg(not(target_arch = "x86_64"))]
-#[inline(always)]
-pub(crate) fn prefetch_second<T>(_: *const T, _: usize) {}

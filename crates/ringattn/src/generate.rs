@@ -303,7 +303,8 @@ impl<'a> World<'a> {
         let decoder = match self.stored {
             None => Decoder::new(job, self.dtype, comm)?,
             Some(stored) => {
-                let cache = stored.restore(&self.layout, comm.rank())?;
+                let announced = (self.prompt.len() + input.new_tokens) as u64;
+                let cache = stored.restore(&self.layout, comm.rank(), announced)?;
                 Decoder::with_cache(job, cache, comm)?
             }
         };

@@ -17,7 +17,7 @@ use crate::{NonFinite, Tensor};
 use ringattn_core::{
     AttentionShape, DType, Elements, Growth, Interval, OutOfMemory, Position, Rank, Slot, bf16, f16,
 };
-use ringattn_kernel::Arrangement;
+use ringattn_kernel::{Arrangement, on_large_pages};
 use ringattn_plan::{BlockOrder, Layout, Segment};
 use std::ops::Range;
 use std::sync::Arc;
@@ -136,8 +136,11 @@ impl KvCache {
         let share = tokens.div_ceil(u64::from(self.layout.world_size()));
         let elements = usize::try_from(share).unwrap_or(usize::MAX).saturating_mul(self.width());
         for layer in &mut self.layers {
-            exclusive(&mut layer.keys)?.try_reserve(elements, Growth::Exact)?;
-            exclusive(&mut layer.values)?.try_reserve(elements, Growth::Exact)?;
+            for rows in [&mut layer.keys, &mut layer.values] {
+                let rows = exclusive(rows)?;
+                rows.try_reserve(elements, Growth::Exact)?;
+                on_large_pages(rows);
+            }
         }
         Ok(())
     }

@@ -141,27 +141,23 @@ impl Item<'_> {
         let values = self.rows::<S, E>(lying.map(|(_, values)| values), block.values, 1, last);
         let (queries, heads, scratch) = (self.call.queries(), self.heads.len(), &mut *self.scratch);
         scratch.t.fill(0.0);
-        let lanes = Lanes::new(simd);
-        for (key, head) in
-            (0..CHUNK).step_by(S::F32_LANES).flat_map(|key| (0..heads).map(move |head| (key, head)))
-        {
-            let own = head * queries..(head + 1) * queries;
-            let (wide, narrow) = (scale(&own, scratch.row), scale(&own, CHUNK));
-            let pass = Pass {
-                keys: keys.head(head),
-                values: values.head(head),
-                seen: next.hull,
-                summed: last.hull,
-                row: scratch.row,
-                q: &scratch.q[wide.clone()],
-                s: &mut next.s[narrow.clone()],
-                w: &last.s[narrow],
-                t: &mut scratch.t[wide],
-            };
-            // SAFETY: `keys` holds the rows that the next chunk's hull says, `values` those of the last
-            // one's, for each head.
-            unsafe { pass.run(&lanes, key) };
-        }
+        let pass = Pass {
+            keys,
+            values,
+            heads,
+            queries,
+            seen: next.hull,
+            summed: last.hull,
+            row: scratch.row,
+            q: &scratch.q,
+            s: &mut next.s,
+            w: &last.s,
+            t: &mut scratch.t,
+            products: &mut scratch.products,
+        };
+        // SAFETY: `keys` holds the rows that the next chunk's hull says, `values` those of the last
+        // one's, in each head.
+        unsafe { pass.run(&Lanes::new(simd)) };
     }
 
     /// Rows of a chunk in all heads, those of its hull readable: as they lie, or copied to stage `at`
@@ -180,7 +176,6 @@ impl Item<'_> {
             stride: row,
             head: CHUNK * row,
             pairs: row / (2 * S::F32_LANES),
-            asks: false,
         };
         if view.hull.is_empty() {
             return rows;
@@ -197,8 +192,7 @@ impl Item<'_> {
         let first = stored.start(self.heads.start, view.slots.start);
         let last = stored.start(self.heads.end - 1, view.slots.end - 1);
         assert!(last + head_dim <= lying.len());
-        let asks = stride != head_dim;
-        ChunkRows { first: lying[first..].as_ptr(), stride, head, asks, ..rows }
+        ChunkRows { first: lying[first..].as_ptr(), stride, head, ..rows }
     }
 
     /// Copies the hull's rows to stage `at` as they are: where rows lie must change no bit.
@@ -324,26 +318,28 @@ impl Item<'_> {
         }
         self.stage::<S, E>(values, (1, head..head + 1), view, is_tame);
         let scratch = &mut *self.scratch;
-        let (first, stride) = (scratch.stages[1].as_ptr(), scratch.row);
+        let stride = scratch.row;
+        let first = scratch.stages[1][head * CHUNK * stride..].as_ptr();
         let (apart, pairs) = (CHUNK * stride, stride / (2 * S::F32_LANES));
-        let rows = ChunkRows { first, stride, head: apart, pairs, asks: false };
+        let rows = ChunkRows { first, stride, head: apart, pairs };
         let t = &mut scratch.t[index * stride..(index + 1) * stride];
         t.fill(0.0);
-        for key in (0..CHUNK).step_by(S::F32_LANES) {
-            let pass = Pass {
-                keys: rows.head(head),
-                values: rows.head(head),
-                seen: Span::EMPTY,
-                summed: view.hull,
-                row: stride,
-                q: &scratch.q[..stride],
-                s: &mut [0.0; CHUNK],
-                w: &view.s[index * CHUNK..(index + 1) * CHUNK],
-                t: &mut *t,
-            };
-            // SAFETY: the stage holds a whole chunk, in rows of `pairs` vector pairs.
-            unsafe { pass.run(&Lanes::new(simd), key) };
-        }
+        let pass = Pass {
+            keys: rows,
+            values: rows,
+            heads: 1,
+            queries: 1,
+            seen: Span::EMPTY,
+            summed: view.hull,
+            row: stride,
+            q: &scratch.q[..stride],
+            s: &mut [0.0; CHUNK],
+            w: &view.s[index * CHUNK..(index + 1) * CHUNK],
+            t,
+            products: &mut scratch.products,
+        };
+        // SAFETY: the stage holds a whole chunk, in rows of `pairs` vector pairs.
+        unsafe { pass.run(&Lanes::new(simd)) };
         true
     }
 
@@ -383,12 +379,6 @@ impl Item<'_> {
             gather::<E>(&self.scratch.y[row], &mut state[2..], S::F32_LANES);
         }
     }
-}
-
-/// The elements of some rows that are `row` long.
-#[inline(always)]
-fn scale(rows: &Range<usize>, row: usize) -> Range<usize> {
-    rows.start * row..rows.end * row
 }
 
 /// Puts a row's elements where `E` has them.

@@ -33,7 +33,7 @@ impl<S: Simd> Lanes<S> {
     /// The sum of vector `i`'s lanes in lane `i`. Neighbours are folded into one vector, which holds one's
     /// sums in every other lane, then neighbours among these, and so on: `log2` of the lanes times.
     #[inline(always)]
-    pub(super) fn sums(&self, vectors: &mut [S::f32s; MAX_LANES]) -> S::f32s {
+    pub(super) fn sums(&self, vectors: &mut [S::f32s]) -> S::f32s {
         let (mut count, mut level) = (S::F32_LANES, 0);
         while count > 1 {
             count /= 2;

@@ -1,271 +1,211 @@
-//! One pass over a chunk of keys and a chunk of values, with all queries of a key head.
+//! One pass over a chunk of keys and a chunk of values, with all queries of some key heads.
 //!
-//! `s[i][j] = q_i.k_j` of the next chunk and `t_i += sum_j w[i][j] v_j` of the last one, by turns: while one's
-//! sums wait for memory or for each other, the other's proceed. Where the registers hold both, turns are
-//! single rows, else as many as a vector has lanes. Knows neither softmax nor intervals.
+//! `s[i][j] = q_i.k_j` of the next chunk and `t_i += sum_j w[i][j] v_j` of the last one, by turns: a token's
+//! keys in all heads, then a token's values in all heads. So keys and values are each read from front to
+//! back, every line once, which is what the processor's own prefetching follows; queries and sums of values,
+//! of which there are few, come from the first cache each time. Knows neither softmax nor intervals.
 
 use super::lanes::Lanes;
-use super::rows::{CHUNK, ChunkRows, Pairs};
+use super::rows::{CHUNK, ChunkRows};
 use super::stored::Stored;
 use crate::geometry::Span;
-use crate::workspace::MAX_LANES;
 use pulp::Simd;
 use std::ops::Range;
 
-/// What a pass reads and writes; rows of `q` and `t` are `row` floats apart, rows of `s` and `w`
-/// [`CHUNK`].
+/// What a pass reads and writes. Queries are counted through the heads; rows of `q` and `t` are `row`
+/// floats apart, rows of `s` and `w` [`CHUNK`].
 pub(super) struct Pass<'a, E> {
     pub(super) keys: ChunkRows<E>,
     pub(super) values: ChunkRows<E>,
+    /// Key heads, and queries of each.
+    pub(super) heads: usize,
+    pub(super) queries: usize,
     /// The keys whose logits are formed; others of their group of vector lanes get 0.
     pub(super) seen: Span,
-    /// The values that are summed, one after the other: however they are cut, the bits are the same.
+    /// The values that are summed, one after the other.
     pub(super) summed: Span,
     pub(super) row: usize,
     pub(super) q: &'a [f32],
     pub(super) s: &'a mut [f32],
     pub(super) w: &'a [f32],
     pub(super) t: &'a mut [f32],
+    /// For each query as many vectors as a vector has lanes: products whose lanes are yet to be added.
+    pub(super) products: &'a mut [f32],
 }
 
-/// Of each query and key of a group a vector whose lanes are yet to be added, none of which crosses a line.
-#[repr(align(64))]
-struct Sums<S: Simd, const Q: usize>([[S::f32s; MAX_LANES]; Q]);
+/// Rows of any number of pairs, where the compiler is not told how many.
+const ANY: usize = 0;
 
-/// What a group reads: keys, values, and the first query.
-struct Group {
-    seen: Range<usize>,
-    summed: Range<usize>,
-    /// The group's first key.
+/// Queries of a register block at most: their weights and the sums of their products fit.
+const TOGETHER: usize = 4;
+
+/// One head of a token, and its first query of a register block.
+#[derive(Clone, Copy)]
+struct At {
+    head: usize,
     key: usize,
     query: usize,
 }
 
 impl<E: Stored> Pass<'_, E> {
-    /// Does the part of the pass that the keys and values of a group are, as many as a vector has lanes,
-    /// from `key` on.
+    /// Does the pass.
     ///
     /// # Safety
-    /// The rows `seen` and `summed` must be readable.
+    /// The rows `seen` and `summed` must be readable in all heads.
     #[inline(always)]
-    pub(super) unsafe fn run<S: Simd>(mut self, lanes: &Lanes<S>, key: usize) {
-        let queries = self.s.len() / CHUNK;
-        assert!(self.row >= self.keys.pairs * 2 * S::F32_LANES);
-        assert!(self.values.pairs == self.keys.pairs);
-        assert!(self.q.len() >= queries * self.row && self.t.len() >= queries * self.row);
-        let part = key..key + S::F32_LANES;
-        let (seen, summed) = (self.seen.within(&part), self.summed.within(&part));
-        if key + S::F32_LANES > CHUNK || seen.is_empty() && summed.is_empty() {
-            return;
-        }
-        let mut query = 0;
-        while query < queries {
-            let count = block::<S>(queries - query);
-            let group = Group { seen: seen.clone(), summed: summed.clone(), key, query };
-            // SAFETY: the rows are readable.
+    pub(super) unsafe fn run<S: Simd>(mut self, lanes: &Lanes<S>) {
+        let (all, pair) = (self.heads * self.queries, 2 * S::F32_LANES);
+        assert!(self.keys.pairs * pair <= self.row && self.values.pairs == self.keys.pairs);
+        assert!(self.q.len() >= all * self.row && self.t.len() >= all * self.row);
+        assert!(self.s.len() >= all * CHUNK && self.w.len() >= all * CHUNK);
+        assert!(self.products.len() >= all * S::F32_LANES * S::F32_LANES);
+        assert!(self.seen.end.max(self.summed.end) <= CHUNK);
+        for first in (0..CHUNK).step_by(S::F32_LANES) {
+            // SAFETY: the rows are readable, and all lengths are what has been asserted.
             unsafe {
-                match count {
-                    4 => self.group::<S, 4>(lanes, &group),
-                    3 => self.group::<S, 3>(lanes, &group),
-                    2 => self.group::<S, 2>(lanes, &group),
-                    _ => self.group::<S, 1>(lanes, &group),
-                }
-            }
-            query += count;
-        }
-    }
-
-    /// `Q` queries against a group.
-    ///
-    /// # Safety
-    /// The group's rows must be readable.
-    #[inline(always)]
-    unsafe fn group<S: Simd, const Q: usize>(&mut self, lanes: &Lanes<S>, group: &Group) {
-        let simd = lanes.simd();
-        let mut sums = Sums::<S, Q>([[simd.splat_f32s(0.0); MAX_LANES]; Q]);
-        // SAFETY: the rows are readable, and each part's pairs are some of theirs.
-        unsafe {
-            match self.keys.pairs {
-                4 if fit::<S>(Q, 4) => self.in_turns::<S, Q, 4>(simd, group, &mut sums),
-                2 if fit::<S>(Q, 2) => self.in_turns::<S, Q, 2>(simd, group, &mut sums),
-                1 if fit::<S>(Q, 1) => self.in_turns::<S, Q, 1>(simd, group, &mut sums),
-                pairs => {
-                    let mut pair = 0;
-                    while pair < pairs {
-                        // Queries that registers cannot hold are read from the first cache.
-                        let width = part_of(pairs - pair);
-                        match width {
-                            4 => self.dots::<S, Q, 4>(simd, (group, pair), &mut sums),
-                            2 => self.dots::<S, Q, 2>(simd, (group, pair), &mut sums),
-                            _ => self.dots::<S, Q, 1>(simd, (group, pair), &mut sums),
-                        }
-                        pair += width;
-                    }
-                    let mut pair = 0;
-                    while pair < pairs {
-                        let width = columns::<S>(Q, pairs - pair);
-                        match width {
-                            4 => self.adds::<S, Q, 4>(simd, (group, pair)),
-                            2 => self.adds::<S, Q, 2>(simd, (group, pair)),
-                            _ => self.adds::<S, Q, 1>(simd, (group, pair)),
-                        }
-                        pair += width;
-                    }
+                // Rows of 64 and of 128 numbers.
+                match self.keys.pairs {
+                    2 if S::F32_LANES == 16 => self.group::<S, 2>(lanes, first),
+                    4 => self.group::<S, 4>(lanes, first),
+                    8 if S::F32_LANES == 8 => self.group::<S, 8>(lanes, first),
+                    _ => self.group::<S, ANY>(lanes, first),
                 }
             }
         }
-        if group.seen.is_empty() {
-            return;
-        }
-        for (i, sums) in sums.0.iter_mut().enumerate() {
-            let from = (group.query + i) * CHUNK + group.key;
-            let (s, _) = S::as_mut_simd_f32s(&mut self.s[from..from + S::F32_LANES]);
-            s[0] = lanes.sums(sums);
-        }
     }
 
-    /// All of `P` pairs, a key and a value in turns.
+    /// As many keys and values as a vector has lanes, from `first` on; rows have `P` pairs.
     ///
     /// # Safety
-    /// The group's rows must be readable, of `P` pairs.
+    /// As for [`Pass::run`], and its assertions must hold.
     #[inline(always)]
-    unsafe fn in_turns<S: Simd, const Q: usize, const P: usize>(
-        &mut self,
-        simd: S,
-        group: &Group,
-        sums: &mut Sums<S, Q>,
-    ) {
-        if group.seen != group.summed {
-            // SAFETY: as the caller says.
+    unsafe fn group<S: Simd, const P: usize>(&mut self, lanes: &Lanes<S>, first: usize) {
+        let part = first..first + S::F32_LANES;
+        let rows = (self.seen.within(&part), self.summed.within(&part));
+        if rows.0.len() < S::F32_LANES {
+            self.products.fill(0.0);
+        }
+        // A second block of queries finds the rows in the first cache.
+        for query in (0..self.queries).step_by(TOGETHER) {
+            // SAFETY: the caller's promise, and these are queries of the pass.
             unsafe {
-                self.dots::<S, Q, P>(simd, (group, 0), sums);
-                self.adds::<S, Q, P>(simd, (group, 0));
+                match self.queries - query {
+                    TOGETHER.. => self.turns::<S, TOGETHER, P>(lanes.simd(), &rows, query),
+                    3 => self.turns::<S, 3, P>(lanes.simd(), &rows, query),
+                    2 => self.turns::<S, 2, P>(lanes.simd(), &rows, query),
+                    _ => self.turns::<S, 1, P>(lanes.simd(), &rows, query),
+                }
             }
-            return;
         }
-        let from = group.query * self.row;
-        let q = load::<S, Q, P>(simd, &self.q[from..], self.row);
-        let mut t = load::<S, Q, P>(simd, &self.t[from..], self.row);
-        let w = &self.w[group.query * CHUNK..(group.query + Q) * CHUNK];
-        for key in group.seen.clone() {
-            self.keys.prefetch::<S, P>((key, 0));
-            // SAFETY: as the caller says.
-            let dots = unsafe { self.keys.dot::<S, Q, P>(simd, (key, 0), &q) };
-            for (sums, dot) in sums.0.iter_mut().zip(dots) {
-                sums[key - group.key] = dot;
-            }
-            self.values.prefetch::<S, P>((key, 0));
-            // SAFETY: likewise.
-            unsafe { self.values.add::<S, Q, P>(simd, (key, 0), w, &mut t) };
+        if !rows.0.is_empty() {
+            self.logits(lanes, first);
         }
-        store::<S, Q, P>(&t, &mut self.t[from..], self.row);
     }
 
-    /// The part of the dot products that `P` pairs from `pair` on give.
+    /// `Q` queries of each head, from `query` on, with keys and values by turns.
     ///
     /// # Safety
-    /// The group's keys must be readable, with these pairs.
+    /// As for [`Pass::group`]; the rows must be seen or summed.
     #[inline(always)]
-    unsafe fn dots<S: Simd, const Q: usize, const P: usize>(
+    unsafe fn turns<S: Simd, const Q: usize, const P: usize>(
         &mut self,
         simd: S,
-        (group, pair): (&Group, usize),
-        sums: &mut Sums<S, Q>,
+        (seen, summed): &(Range<usize>, Range<usize>),
+        query: usize,
     ) {
-        let at = pair * 2 * S::F32_LANES;
-        let q = load::<S, Q, P>(simd, &self.q[group.query * self.row + at..], self.row);
-        for key in group.seen.clone() {
-            self.keys.prefetch::<S, P>((key, at));
-            // SAFETY: as the caller says.
-            let dots = unsafe { self.keys.dot::<S, Q, P>(simd, (key, at), &q) };
-            for (sums, dot) in sums.0.iter_mut().zip(dots) {
-                let sum = &mut sums[key - group.key];
-                *sum = if pair == 0 { dot } else { simd.add_f32s(*sum, dot) };
+        for key in seen.start.min(summed.start)..seen.end.max(summed.end) {
+            if seen.contains(&key) {
+                for head in 0..self.heads {
+                    let at = At { head, key, query: head * self.queries + query };
+                    // SAFETY: the row is readable, and these are queries of the pass.
+                    unsafe { self.dot::<S, Q, P>(simd, at) };
+                }
+            }
+            if summed.contains(&key) {
+                for head in 0..self.heads {
+                    let at = At { head, key, query: head * self.queries + query };
+                    // SAFETY: likewise.
+                    unsafe { self.add::<S, Q, P>(simd, at) };
+                }
             }
         }
     }
 
-    /// The sums of values in `P` pairs from `pair` on.
+    /// Pairs of a row: `P`, or as many as it has.
+    #[inline(always)]
+    fn pairs<const P: usize>(&self) -> usize {
+        if P == ANY { self.keys.pairs } else { P }
+    }
+
+    /// Adds the products' lanes: the logits of a group of keys, from `first` on.
+    #[inline(always)]
+    fn logits<S: Simd>(&mut self, lanes: &Lanes<S>, first: usize) {
+        let (products, _) = S::as_mut_simd_f32s(self.products);
+        let products = products.chunks_exact_mut(S::F32_LANES);
+        for (s, products) in self.s.chunks_exact_mut(CHUNK).zip(products) {
+            let (s, _) = S::as_mut_simd_f32s(&mut s[first..]);
+            s[0] = lanes.sums(products);
+        }
+    }
+
+    /// The products of `Q` queries with a key: two sums a query, of even and of odd vectors.
     ///
     /// # Safety
-    /// The group's values must be readable, with these pairs.
+    /// The key's row must be readable, and the queries those of the pass.
     #[inline(always)]
-    unsafe fn adds<S: Simd, const Q: usize, const P: usize>(
-        &mut self,
-        simd: S,
-        (group, pair): (&Group, usize),
-    ) {
-        let at = pair * 2 * S::F32_LANES;
-        let from = group.query * self.row + at;
-        let mut t = load::<S, Q, P>(simd, &self.t[from..], self.row);
-        let w = &self.w[group.query * CHUNK..(group.query + Q) * CHUNK];
-        for key in group.summed.clone() {
-            self.values.prefetch::<S, P>((key, at));
-            // SAFETY: as the caller says.
-            unsafe { self.values.add::<S, Q, P>(simd, (key, at), w, &mut t) };
+    unsafe fn dot<S: Simd, const Q: usize, const P: usize>(&mut self, simd: S, at: At) {
+        let key = self.keys.row(at.head, at.key);
+        let q = self.q.as_ptr().wrapping_add(at.query * self.row).cast::<S::f32s>();
+        let apart = self.row / S::F32_LANES;
+        let mut sums = [[simd.splat_f32s(0.0); 2]; Q];
+        for pair in 0..self.pairs::<P>() {
+            // SAFETY: the pair lies in a readable row.
+            let [a, b] = unsafe { E::pair(simd, key.add(pair * 2 * S::F32_LANES)) };
+            for (i, sums) in sums.iter_mut().enumerate() {
+                // SAFETY: rows of `q` are at least so many pairs long, and aligned for vectors or not.
+                let [x, y] = unsafe {
+                    let q = q.add(i * apart + 2 * pair);
+                    [q.read_unaligned(), q.add(1).read_unaligned()]
+                };
+                sums[0] = simd.mul_add_e_f32s(a, x, sums[0]);
+                sums[1] = simd.mul_add_e_f32s(b, y, sums[1]);
+            }
         }
-        store::<S, Q, P>(&t, &mut self.t[from..], self.row);
+        let products = self.products.as_mut_ptr().cast::<S::f32s>();
+        for (i, sums) in sums.iter().enumerate() {
+            let index = (at.query + i) * S::F32_LANES + at.key % S::F32_LANES;
+            // SAFETY: `run` has made sure that each query has as many vectors as lanes.
+            unsafe { products.add(index).write_unaligned(simd.add_f32s(sums[0], sums[1])) };
+        }
     }
-}
 
-/// `P` pairs from the start of each of `Q` rows, `row` floats apart.
-#[inline(always)]
-fn load<S: Simd, const Q: usize, const P: usize>(
-    simd: S,
-    rows: &[f32],
-    row: usize,
-) -> Pairs<S, Q, P> {
-    let mut pairs = [[[simd.splat_f32s(0.0); 2]; P]; Q];
-    for (i, pairs) in pairs.iter_mut().enumerate() {
-        let (from, _) = S::as_simd_f32s(&rows[i * row..i * row + P * 2 * S::F32_LANES]);
-        pairs.as_flattened_mut().copy_from_slice(from);
-    }
-    pairs
-}
-
-/// Writes them back.
-#[inline(always)]
-fn store<S: Simd, const Q: usize, const P: usize>(
-    pairs: &Pairs<S, Q, P>,
-    rows: &mut [f32],
-    row: usize,
-) {
-    for (i, pairs) in pairs.iter().enumerate() {
-        let to = &mut rows[i * row..i * row + P * 2 * S::F32_LANES];
-        S::as_mut_simd_f32s(to).0.copy_from_slice(pairs.as_flattened());
-    }
-}
-
-/// Whether queries and sums of so many pairs fit into the registers together, and what they meet.
-#[inline(always)]
-fn fit<S: Simd>(queries: usize, pairs: usize) -> bool {
-    4 * queries * pairs + 2 * queries + 3 <= S::REGISTER_COUNT
-}
-
-/// Queries of the next register block, of those left: groups of three are common.
-#[inline(always)]
-fn block<S: Simd>(left: usize) -> usize {
-    let most = if S::REGISTER_COUNT >= 32 { 4 } else { 2 };
-    if left >= most { most } else { left.min(3) }
-}
-
-/// Vector pairs of the next part of a logit, of those left.
-fn part_of(left: usize) -> usize {
-    match left {
-        4.. => 4,
-        2..4 => 2,
-        _ => 1,
-    }
-}
-
-/// Vector pairs of the next register block of sums: 16 accumulators where there are 32 registers,
-/// else 8.
-#[inline(always)]
-fn columns<S: Simd>(queries: usize, left: usize) -> usize {
-    let most = if S::REGISTER_COUNT >= 32 { 8 } else { 4 } / queries;
-    match left.min(most) {
-        4.. => 4,
-        2..4 => 2,
-        _ => 1,
+    /// Adds a value to the sums of `Q` queries, each with its weight.
+    ///
+    /// # Safety
+    /// The value's row must be readable, and the queries those of the pass.
+    #[inline(always)]
+    unsafe fn add<S: Simd, const Q: usize, const P: usize>(&mut self, simd: S, at: At) {
+        let value = self.values.row(at.head, at.key);
+        let w = self.w.as_ptr().wrapping_add(at.query * CHUNK + at.key);
+        let mut weights = [simd.splat_f32s(0.0); Q];
+        for (i, weight) in weights.iter_mut().enumerate() {
+            // SAFETY: `w` has a row for each query of the pass.
+            *weight = simd.splat_f32s(unsafe { *w.add(i * CHUNK) });
+        }
+        let t = self.t.as_mut_ptr().wrapping_add(at.query * self.row).cast::<S::f32s>();
+        let apart = self.row / S::F32_LANES;
+        for pair in 0..self.pairs::<P>() {
+            // SAFETY: the pair lies in a readable row.
+            let [a, b] = unsafe { E::pair(simd, value.add(pair * 2 * S::F32_LANES)) };
+            for (i, &weight) in weights.iter().enumerate() {
+                // SAFETY: rows of `t` are at least so many pairs long, and aligned for vectors or not.
+                unsafe {
+                    let t = t.add(i * apart + 2 * pair);
+                    t.write_unaligned(simd.mul_add_e_f32s(weight, a, t.read_unaligned()));
+                    let t = t.add(1);
+                    t.write_unaligned(simd.mul_add_e_f32s(weight, b, t.read_unaligned()));
+                }
+            }
+        }
     }
 }

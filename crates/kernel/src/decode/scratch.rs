@@ -23,6 +23,8 @@ pub(crate) struct Scratch {
     pub(super) z: Floats,
     /// Those of the present chunk.
     pub(super) fresh: Floats,
+    /// Products of queries with the keys of a vector's lanes, whose own lanes are yet to be added.
+    pub(super) products: Floats,
     /// Chunks of keys and of values that cannot be read as they lie.
     pub(super) stages: [Floats; 2],
     /// Running maxima.
@@ -61,6 +63,7 @@ impl Scratch {
         }
         self.z.resize(queries * MAX_LANES)?;
         self.fresh.resize(queries * MAX_LANES)?;
+        self.products.resize(queries * MAX_LANES * MAX_LANES)?;
         for stage in &mut self.stages {
             stage.resize(heads * CHUNK * row)?;
         }

@@ -87,12 +87,19 @@ impl StoredCache {
         self.shape.dtype
     }
 
-    /// The cache of `rank` in `layout`, which lays out the stored tokens.
+    /// The cache of `rank` in `layout`, which lays out the stored tokens, with room for `announced` more.
     ///
     /// # Errors
     /// When memory is lacking.
-    pub fn restore(&self, layout: &Layout, rank: Rank) -> Result<KvCache, StoreError> {
+    pub fn restore(
+        &self,
+        layout: &Layout,
+        rank: Rank,
+        announced: u64,
+    ) -> Result<KvCache, StoreError> {
         let mut cache = KvCache::new(self.shape, rank, layout.world_size())?;
+        // At once: rows that were placed would have to move for more room.
+        cache.reserve(layout.len().saturating_add(announced))?;
         for &segment in layout.segments() {
             cache.place(segment)?;
         }

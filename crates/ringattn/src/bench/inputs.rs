@@ -3,9 +3,9 @@
 use super::case::Case;
 use super::narrow::{Layer, shapes};
 use super::{BenchError, BenchSize, Stored, machine};
-use ringattn_core::{DType, Elements, OutOfMemory, PlainElement, f16, try_reserved};
+use ringattn_core::{DType, Elements, Growth, OutOfMemory, PlainElement, f16, try_reserved};
 use ringattn_engine::cpu::dense::{Codes, PackedMatrix, QuantisedRow};
-use ringattn_engine::cpu::{Arrangement, CpuBlock, Isa, SharedRows};
+use ringattn_engine::cpu::{Arrangement, CpuBlock, Isa, SharedRows, on_large_pages};
 use std::sync::Arc;
 
 /// The numbers repeat after so many: prime, so that no row of a tensor equals another soon, and few
@@ -78,18 +78,22 @@ impl Inputs {
         Ok(shared)
     }
 
-    /// `len` elements of `dtype`; another `seed` gives others.
+    /// `len` elements of `dtype`, on large pages as a cache's are; another `seed` gives others.
     pub(super) fn elements(
         &mut self,
         len: usize,
         dtype: DType,
         seed: usize,
     ) -> Result<Elements, OutOfMemory> {
-        Ok(match dtype {
-            DType::F32 => Elements::F32(self.numbers(len, seed)?),
-            DType::Bf16 => Elements::Bf16(self.numbers(len, seed)?),
-            DType::F16 => Elements::F16(self.numbers(len, seed)?),
-        })
+        let mut elements = Elements::empty(dtype);
+        elements.try_reserve(len, Growth::Exact)?;
+        on_large_pages(&mut elements);
+        match &mut elements {
+            Elements::F32(to) => self.extend(to, len, seed)?,
+            Elements::Bf16(to) => self.extend(to, len, seed)?,
+            Elements::F16(to) => self.extend(to, len, seed)?,
+        }
+        Ok(elements)
     }
 
     /// `len` numbers as `T`.
@@ -98,14 +102,25 @@ impl Inputs {
         len: usize,
         seed: usize,
     ) -> Result<Vec<T>, OutOfMemory> {
+        let mut numbers = try_reserved(len)?;
+        self.extend(&mut numbers, len, seed)?;
+        Ok(numbers)
+    }
+
+    /// Puts `len` numbers behind those that `to` has.
+    fn extend<T: PlainElement>(
+        &mut self,
+        to: &mut Vec<T>,
+        len: usize,
+        seed: usize,
+    ) -> Result<(), OutOfMemory> {
         if self.normals.is_empty() {
             self.normals = try_reserved(PERIOD)?;
             self.normals.extend((0..PERIOD as u64).map(near_normal));
         }
-        let mut numbers = try_reserved(len)?;
         let stream = self.normals.iter().cycle().skip(seed * 1009 % PERIOD);
-        numbers.extend(stream.take(len).map(|&number| T::from_f32(number)));
-        Ok(numbers)
+        to.extend(stream.take(len).map(|&number| T::from_f32(number)));
+        Ok(())
     }
 
     /// A block of `rows` tokens for `case`, shared with all cases whose K and V are alike.

@@ -94,7 +94,8 @@ impl<'a> Ring<'a> {
             let decoder = match self.stored {
                 None => Decoder::new(job, DType::F32, &comm)?,
                 Some((stored, layout)) => {
-                    let cache = stored.restore(layout, ringattn::comm::Communicator::rank(&comm));
+                    let cache =
+                        stored.restore(layout, ringattn::comm::Communicator::rank(&comm), 0);
                     Decoder::with_cache(job, cache.unwrap(), &comm)?
                 }
             };
