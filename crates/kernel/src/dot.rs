@@ -6,11 +6,15 @@
 mod x86;
 
 use crate::isa::Isa;
+use crate::quantised::{BLOCK, QUAD};
 use pulp::{Scalar, Simd};
 
 /// Bits of a digit, with its sign: two products of such a one with a byte add up within 16 bits, which is
 /// what AVX2 has.
 pub(crate) const DIGIT_BITS: u32 = 7;
+
+// Two products of 15 and the least digit, from each quad of a block.
+const _: () = assert!(2 * 15 * (1 << (DIGIT_BITS - 1)) * (BLOCK / QUAD) <= i16::MAX as usize);
 
 /// An instruction set with dot products of bytes.
 pub(crate) trait ByteDot: Copy {
@@ -23,6 +27,19 @@ pub(crate) trait ByteDot: Copy {
     /// Adds to each word of `sums` the four unsigned bytes of its word of `codes` times the four signed
     /// bytes of `digits`, of [`DIGIT_BITS`] each.
     fn dot(self, sums: Integers<Self>, codes: Words<Self>, digits: u32) -> Integers<Self>;
+
+    /// The same for codes of 4 bits, whose products with all digits of a block add up within 16 bits: `sums`
+    /// begin at 0, take [`BLOCK`] columns at most, and are words only when they have been settled.
+    #[inline(always)]
+    fn dot_nibbles(self, sums: Integers<Self>, codes: Words<Self>, digits: u32) -> Integers<Self> {
+        self.dot(sums, codes, digits)
+    }
+
+    /// What [`ByteDot::dot_nibbles`] has summed.
+    #[inline(always)]
+    fn settle(self, sums: Integers<Self>) -> Integers<Self> {
+        sums
+    }
 
     /// Integers as floats, rounded to nearest.
     fn floats(self, integers: Integers<Self>) -> <Self::Simd as Simd>::f32s;

@@ -67,22 +67,32 @@ fn block_dots<D: ByteDot, const WORDS: usize>(
 ) -> [[Integers<D>; VECTORS]; DIGITS] {
     let simd = dot.simd();
     let mut dots = [[simd.splat_i32s(0); VECTORS]; DIGITS];
-    for (dots, sum) in dots.iter_mut().zip(x.sums) {
-        *dots = [simd.splat_i32s(-middle * sum); VECTORS];
-    }
     // Codes that share a byte.
     let planes = BLOCK / QUAD / (WORDS - 1);
     let mask = simd.splat_u32s(0x0f0f_0f0f);
     for (index, words) in block[..WORDS - 1].iter().enumerate() {
         for (vector, &word) in words.iter().enumerate() {
             for plane in 0..planes {
-                let shifted = simd.wrapping_dyn_shr_u32s(word, simd.splat_u32s(4 * plane as u32));
-                let codes = if planes == 1 { word } else { simd.and_u32s(shifted, mask) };
                 let quad = plane * (WORDS - 1) + index;
+                let shifted = simd.wrapping_dyn_shr_u32s(word, simd.splat_u32s(4 * plane as u32));
                 for (dots, digits) in dots.iter_mut().zip(&x.digits) {
-                    dots[vector] = dot.dot(dots[vector], codes, digits[quad]);
+                    dots[vector] = match planes {
+                        1 => dot.dot(dots[vector], word, digits[quad]),
+                        _ => {
+                            let codes = simd.and_u32s(shifted, mask);
+                            dot.dot_nibbles(dots[vector], codes, digits[quad])
+                        }
+                    };
                 }
             }
+        }
+    }
+    for (dots, sum) in dots.iter_mut().zip(x.sums) {
+        let middle = simd.splat_u32s((-middle * sum) as u32);
+        for sum in dots {
+            let settled = if planes == 1 { *sum } else { dot.settle(*sum) };
+            let above = simd.add_u32s(simd.transmute_u32s_i32s(settled), middle);
+            *sum = simd.transmute_i32s_u32s(above);
         }
     }
     dots

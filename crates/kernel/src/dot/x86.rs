@@ -1,4 +1,5 @@
-//! Dot products of bytes on x86-64: one instruction where there is VNNI, else three.
+//! Dot products of bytes on x86-64: one instruction where there is VNNI, else three, or two for
+//! codes of 4 bits.
 
 use super::{ByteDot, WithByteDot};
 use core::arch::x86_64::_mm512_dpbusd_epi32;
@@ -61,6 +62,18 @@ impl ByteDot for V4 {
     }
 
     #[inline(always)]
+    fn dot_nibbles(self, sums: i32x16, codes: u32x16, digits: u32) -> i32x16 {
+        let digits = cast(self.splat_u32s(digits));
+        let pairs = self.avx512bw._mm512_maddubs_epi16(cast(codes), digits);
+        cast(self.avx512bw._mm512_add_epi16(cast(sums), pairs))
+    }
+
+    #[inline(always)]
+    fn settle(self, sums: i32x16) -> i32x16 {
+        cast(self.avx512bw._mm512_madd_epi16(cast(sums), cast(self.splat_u32s(ONES))))
+    }
+
+    #[inline(always)]
     fn floats(self, integers: i32x16) -> f32x16 {
         cast(self.avx512f._mm512_cvtepi32_ps(cast(integers)))
     }
@@ -80,6 +93,18 @@ impl ByteDot for V3 {
         let pairs = self.avx2._mm256_maddubs_epi16(cast(codes), digits);
         let quads = self.avx2._mm256_madd_epi16(pairs, cast(self.splat_u32s(ONES)));
         cast(self.avx2._mm256_add_epi32(cast(sums), quads))
+    }
+
+    #[inline(always)]
+    fn dot_nibbles(self, sums: i32x8, codes: u32x8, digits: u32) -> i32x8 {
+        let digits = cast(self.splat_u32s(digits));
+        let pairs = self.avx2._mm256_maddubs_epi16(cast(codes), digits);
+        cast(self.avx2._mm256_add_epi16(cast(sums), pairs))
+    }
+
+    #[inline(always)]
+    fn settle(self, sums: i32x8) -> i32x8 {
+        cast(self.avx2._mm256_madd_epi16(cast(sums), cast(self.splat_u32s(ONES))))
     }
 
     #[inline(always)]
@@ -120,6 +145,7 @@ pub(super) fn run_avx2(op: impl WithByteDot) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Isa;
 
     /// Each instruction set's sums of the same words.
     fn sums(codes: [u32; 16], digits: u32, start: [i32; 16]) -> Vec<[i32; 16]> {
@@ -151,6 +177,37 @@ mod tests {
             }
         }
         all
+    }
+
+    /// A whole block of the largest and of the smallest sums.
+    #[test]
+    fn sums_of_nibbles_do_not_overflow() {
+        struct Sums(u32, i32);
+
+        impl WithByteDot for Sums {
+            fn with_dot<D: ByteDot>(self, dot: D) {
+                let simd = dot.simd();
+                let mut sums = simd.splat_i32s(0);
+                for _ in 0..crate::quantised::BLOCK / 4 {
+                    sums = dot.dot_nibbles(sums, simd.splat_u32s(0x0f0f_0f0f), self.0);
+                }
+                let settled = simd.transmute_u32s_i32s(dot.settle(sums));
+                let mut words = [0; 16];
+                D::Simd::as_mut_simd_u32s(&mut words).0[0] = settled;
+                assert_eq!(words[0] as i32, self.1);
+            }
+        }
+
+        for digit in [-64_i8, 63] {
+            let digits = u32::from_le_bytes([digit as u8; 4]);
+            let expected = 15 * 32 * i32::from(digit);
+            for isa in Isa::available().into_iter().filter(|isa| isa.has_dots()) {
+                isa.run_dots(Sums(digits, expected)).unwrap();
+            }
+            if let Some(simd) = V4::try_new() {
+                simd.vectorize(Call(simd, Sums(digits, expected)));
+            }
+        }
     }
 
     #[test]
