@@ -3,6 +3,7 @@
 
 use super::clock::Clock;
 use super::landing::Slot;
+use super::last_words::LastWords;
 use super::peers::Peers;
 use super::wire::Stage;
 use crate::Tag;
@@ -57,6 +58,8 @@ pub(super) struct Run {
     pub(super) checksum: Arc<Spent>,
     pub(super) outgoing: Vec<Outgoing>,
     pub(super) posted: BTreeMap<Key, VecDeque<Arc<dyn Slot>>>,
+    /// Of the rank's thread.
+    pub(super) last_words: Arc<LastWords>,
 }
 
 /// How the link thread is to end.

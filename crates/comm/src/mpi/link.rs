@@ -144,6 +144,10 @@ impl Link {
             world: Arc::clone(&run.world),
             checksum: Arc::clone(&run.checksum),
         };
+        if let Some(message) = run.last_words.get().filter(|_| !run.world.has_ended()) {
+            let (culprit, message) = (self.rank, message.to_owned());
+            run.world.abort(Cause::Panicked { culprit, message });
+        }
         let outgoing = std::mem::take(&mut run.outgoing);
         let keys = run.posted.keys().copied().collect();
         View { context: Some(context), number, stage, cause, order, outgoing, keys }

@@ -24,7 +24,8 @@
 //!   the waits of all communicators look. Each piece of a payload counts as progress of both ranks.
 //! - **Failure**: a cause travels with the notices. When a run has failed, the ranks let each other
 //!   know their first cause and take the weightiest, so that all name the same, and one of them tells
-//!   the user. How long a peer is silent is counted in the time in which this process listened: one
+//!   the user, once the others have left it to that one. A panic is told to the peers before its hook
+//!   reports it. How long a peer is silent is counted in the time in which this process listened: one
 //!   that was stopped reads what was told to it before it judges or speaks.
 //! - A message to the rank itself never becomes bytes: it takes the local communicator's way.
 //!
@@ -34,7 +35,9 @@
 mod clock;
 mod communicator;
 mod desk;
+mod election;
 mod landing;
+mod last_words;
 mod library;
 mod link;
 mod options;

@@ -148,7 +148,7 @@ impl Peers {
     /// What the others can say of how run `number` failed.
     pub(super) fn presences(&self, number: u64) -> Vec<(Rank, Presence)> {
         let presence = |peer: &Peer| match &peer.notice {
-            Notice { stage: Stage::Ending(_), .. } => Presence::Ending,
+            Notice { stage: Stage::Speaking | Stage::Ending(_), .. } => Presence::Speaking,
             _ if peer.missed > self.silence => Presence::Missed,
             _ if self.has_settled(peer, number) => Presence::Able,
             notice if says_cause(notice, number) => Presence::Busy,
@@ -160,12 +160,39 @@ impl Peers {
     /// Whether `peer`'s process is there to speak about how run `number` failed: its main thread
     /// has returned.
     fn has_settled(&self, peer: &Peer, number: u64) -> bool {
-        let has_settled = peer.notice.run >= number && peer.notice.stage == Stage::Settled;
-        let ends = matches!(peer.notice.stage, Stage::Ending(_));
-        (has_settled || ends) && !self.is_silent(peer)
+        let has_settled = match peer.notice.stage {
+            Stage::Settled | Stage::Yielded(_) | Stage::Speaking => peer.notice.run >= number,
+            Stage::Ending(_) => true,
+            Stage::Working | Stage::Left | Stage::Finished => false,
+        };
+        has_settled && !self.is_silent(peer)
     }
 
-    /// A peer that has begun to end the job: it has spoken. And the exit code.
+    /// A peer that reports how run `number` failed, or has reported.
+    pub(super) fn speaking(&self, number: u64) -> Option<Rank> {
+        self.others().find_map(|(rank, peer)| match peer.notice.stage {
+            Stage::Speaking if peer.notice.run >= number => Some(rank),
+            Stage::Ending(_) => Some(rank),
+            _ => None,
+        })
+    }
+
+    /// The lowest peer that offers to report how run `number` failed, and is heard.
+    pub(super) fn offering(&self, number: u64) -> Option<Rank> {
+        let offers = |rank, peer: &Peer| {
+            peer.notice.stage == Stage::Yielded(rank) && self.has_settled(peer, number)
+        };
+        self.others().find(|(rank, peer)| offers(*rank, peer)).map(|(rank, _)| rank)
+    }
+
+    /// Whether every peer that is heard and has returned from its failed run leaves the report to this rank.
+    pub(super) fn have_all_yielded(&self, number: u64) -> bool {
+        self.others().all(|(_, peer)| {
+            peer.notice.stage == Stage::Yielded(self.own) || !self.has_settled(peer, number)
+        })
+    }
+
+    /// A peer that has begun to end the job, and the exit code.
     pub(super) fn ending(&self) -> Option<(Rank, u8)> {
         self.others().find_map(|(rank, peer)| match peer.notice.stage {
             Stage::Ending(code) => Some((rank, code)),
@@ -264,6 +291,8 @@ mod tests {
         let works = || Some(notice(Stage::Working, None));
         let settled = || Some(notice(Stage::Settled, Some(stopped())));
         let ending = || Some(notice(Stage::Ending(5), Some(stopped())));
+        let yielded = || Some(notice(Stage::Yielded(Rank(1)), Some(stopped())));
+        let speaking = || Some(notice(Stage::Speaking, Some(stopped())));
         let hidden = || Some(notice(Stage::Working, Some(stopped())));
         let silence: &[u32] = &[90; 12];
         let cases = [
@@ -278,14 +307,17 @@ mod tests {
             // What was told to it in the meantime says nothing of now, except of the end.
             (vec![(&[1], works()), (&[5000], settled())], Presence::Missed),
             (vec![(&[1], works()), (&[5000], settled()), (&[1, 1], None)], Presence::Missed),
-            (vec![(&[1], works()), (&[5000], ending())], Presence::Ending),
+            (vec![(&[1], works()), (&[5000], ending())], Presence::Speaking),
+            (vec![(&[1], works()), (&[5000], speaking())], Presence::Speaking),
+            (vec![(&[1], yielded())], Presence::Able),
             (vec![(&[1], works()), (&[5000], works()), (&[250], settled())], Presence::Able),
             (vec![(&[5000], None), (&[1], settled())], Presence::Able),
         ];
         for (events, expected) in cases {
             let peers = after(&events);
             assert_eq!(peers.presences(1), [(Rank(1), expected)], "{events:?}");
-            let has_missed = matches!(expected, Presence::Missed | Presence::Ending);
+            let has_missed =
+                matches!(expected, Presence::Missed) || (expected == Presence::Speaking);
             assert_eq!(peers.has_missed_any(), has_missed, "{events:?}");
         }
     }

@@ -7,6 +7,8 @@
 
 use super::communicator::MpiCommunicator;
 use super::desk::{Desk, Order, Run, State};
+use super::election::Election;
+use super::last_words::{self, LastWords};
 use super::library::{Library, NotStarted, share_one_heap};
 use super::link::Link;
 use super::options::{MAX_PIECE, Options};
@@ -34,6 +36,8 @@ const PERIOD: Duration = Duration::from_millis(250);
 const SILENCE: Duration = Duration::from_millis(1100);
 /// How long ranks wait for each other's word on how a run failed.
 const SETTLE: Duration = Duration::from_millis(500);
+/// How long whoever wants to report waits until the others have left it to that rank.
+const ELECTION: Duration = Duration::from_secs(1);
 /// How long the speaker waits until the others have cleaned up.
 const CLEAN_UP: Duration = Duration::from_secs(1);
 /// How long a last notice may take to its peers, and the error text through the launcher to the user:
@@ -132,6 +136,7 @@ impl World {
         // Before the first thread of a job allocates.
         share_one_heap();
         let (sender, receiver) = mpsc::channel();
+        last_words::put_hook_first();
         let host = host.to_owned();
         let life = move || match start(&host) {
             Ok((library, roll)) => {
@@ -199,8 +204,9 @@ impl World {
         let stoppable: Arc<dyn Stoppable> = Arc::clone(&world) as _;
         stop.attach(Arc::downgrade(&stoppable));
         self.timeout = timeout;
-        let comm = self.begin(&world);
-        let outcome = match run_rank(&world, rank, || rank_main(comm)) {
+        let (comm, last_words) = self.begin(&world);
+        let rank_main = || last_words::telling(&last_words, || rank_main(comm));
+        let outcome = match run_rank(&world, rank, rank_main) {
             Outcome::Done(value) => match self.leave(&world) {
                 Ok(()) => return Ok(value),
                 Err(cause) => (Outcome::Done(value), cause),
@@ -213,8 +219,8 @@ impl World {
         Err(self.settle(outcome))
     }
 
-    fn begin(&self, world: &Arc<Ranks>) -> MpiCommunicator {
-        let checksum = Arc::default();
+    fn begin(&self, world: &Arc<Ranks>) -> (MpiCommunicator, Arc<LastWords>) {
+        let (checksum, last_words) = (Arc::default(), Arc::default());
         let (desk, rank, size) = (Arc::clone(&self.desk), self.rank(), self.size());
         self.desk.tell_link(|state| {
             state.number += 1;
@@ -225,9 +231,10 @@ impl World {
                 checksum: Arc::clone(&checksum),
                 outgoing: Vec::new(),
                 posted: BTreeMap::new(),
+                last_words: Arc::clone(&last_words),
             });
         });
-        MpiCommunicator::new(Arc::clone(world), rank, size, desk, checksum)
+        (MpiCommunicator::new(Arc::clone(world), rank, size, desk, checksum), last_words)
     }
 
     /// Waits until every rank has a result, under the deadline of the ranks' own waits.
@@ -276,12 +283,22 @@ impl World {
         self.desk.wait_for(SETTLE, |state| {
             let peers = &state.peers;
             let all_agree = peers.have_all_settled(number, &[]) && !peers.has_missed_any();
-            (all_agree || peers.ending().is_some()).then_some(())
+            let one_wants = peers.speaking(number).or(peers.offering(number)).is_some();
+            (all_agree || one_wants).then_some(())
         });
+        let (cause, chosen) = self.decide(number, first);
+        self.speaker = self.elect(number, chosen);
+        cause
+    }
+
+    /// The cause, and the rank that should report it, by what this rank has heard. One that offers to has
+    /// heard enough.
+    fn decide(&mut self, number: u64, first: Cause) -> (Cause, Rank) {
         let mut state = self.desk.lock();
         let causes: Vec<_> = state.peers.causes(number).cloned().chain([first.clone()]).collect();
         let cause = verdict::weightiest(&causes).cloned().unwrap_or(first);
-        self.speaker = verdict::speaker(&causes, self.roll.rank, &state.peers.presences(number));
+        let chosen = || verdict::speaker(&causes, self.roll.rank, &state.peers.presences(number));
+        let chosen = state.peers.offering(number).unwrap_or_else(chosen);
         self.lost = state.peers.without_cause(number);
         let is_stopped = matches!(cause, Cause::World(CommError::Stopped { .. }));
         if is_stopped && !self.lost.is_empty() {
@@ -290,7 +307,22 @@ impl World {
         if let Some(run) = &mut state.run {
             run.posted.clear();
         }
-        cause
+        (cause, chosen)
+    }
+
+    /// Lets one rank report, which says so before it does.
+    fn elect(&self, number: u64, chosen: Rank) -> Rank {
+        let mut election = Election::new(self.rank(), number, chosen);
+        let elected = self.desk.wait_for(ELECTION, |state| {
+            let elected = election.look(&state.peers);
+            state.stage = election.stage();
+            elected
+        });
+        elected.unwrap_or_else(|| {
+            let speaker = election.end();
+            self.desk.tell_link(|state| state.stage = election.stage());
+            speaker
+        })
     }
 
     /// Ends MPI after success, once every rank wants to (MPI_Finalize). A rank that does something

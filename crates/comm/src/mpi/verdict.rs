@@ -3,7 +3,7 @@
 //!
 //! One rank reports, by the first of these rules that names one:
 //!
-//! 1. A rank that has begun to end the job has reported.
+//! 1. A rank that says that it reports does, and one that has begun to end the job has.
 //! 2. A process that stood still until the others held it for gone (SIGSTOP, a virtual machine that was
 //!    put to sleep) leaves the word to the peers that it has not heard since: they have ended the job
 //!    without it and said why. The SIGTERM that wakes such a process is only the launcher clearing up after
@@ -56,8 +56,8 @@ pub(super) fn weightiest<'a>(causes: impl IntoIterator<Item = &'a Cause>) -> Opt
 /// What a peer can say of how a run failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Presence {
-    /// It has begun to end the job.
-    Ending,
+    /// It reports, or has reported and begun to end the job.
+    Speaking,
     /// It has not been heard since this process stood still until others held it for gone.
     Missed,
     /// It is heard and back from the run.
@@ -72,7 +72,7 @@ pub(super) enum Presence {
 /// their order.
 pub(super) fn speaker(causes: &[Cause], own: Rank, peers: &[(Rank, Presence)]) -> Rank {
     let first = |wanted| peers.iter().find(|(_, found)| *found == wanted).map(|(rank, _)| *rank);
-    if let Some(spoken) = first(Presence::Ending).or_else(|| first(Presence::Missed)) {
+    if let Some(spoken) = first(Presence::Speaking).or_else(|| first(Presence::Missed)) {
         return spoken;
     }
     let able = able(causes, own, peers);
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn one_rank_speaks() {
-        use Presence::{Able, Busy, Ending, Missed, Mute};
+        use Presence::{Able, Busy, Missed, Mute, Speaking};
         /// The weightiest cause and the others, who decides, what its peers are, in rank order, and who
         /// speaks.
         type Case<'a> = (Cause, &'a [Cause], u32, &'a [Presence], u32);
@@ -193,9 +193,9 @@ mod tests {
             (stopped(), &[timed_out(1, 0)], 2, &[Able, Able, Able], 1),
             (returned(0), &[timed_out(1, 0)], 0, &[Able, Able, Able], 1),
             (returned(0), &[timed_out(1, 0)], 0, &[Busy, Mute, Mute], 0),
-            // Who has begun to end the job has spoken.
-            (stopped(), &[], 0, &[Ending, Busy, Busy], 1),
-            (returned(0), &[], 0, &[Able, Ending, Missed], 2),
+            // Who says that it reports does.
+            (stopped(), &[], 0, &[Speaking, Busy, Busy], 1),
+            (returned(0), &[], 0, &[Able, Speaking, Missed], 2),
             // Who stood still leaves the word to those who did not wait, also if others did as well.
             (stopped(), &[], 0, &[Missed, Missed, Missed], 1),
             (stopped(), &[], 0, &[Missed], 1),

@@ -16,7 +16,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 /// "RINGMPI" and the version of what is written here.
-pub(super) const PROTOCOL: u64 = 0x5249_4e47_4d50_4901;
+pub(super) const PROTOCOL: u64 = 0x5249_4e47_4d50_4902;
 
 /// The longest text that is written, in bytes; of a longer one, the beginning.
 const TEXT: usize = 2048;
@@ -189,6 +189,10 @@ pub(super) enum Stage {
     Left,
     /// The run was ended, and the rank has returned.
     Settled,
+    /// It leaves the report to this rank; where that is itself, it offers to report.
+    Yielded(Rank),
+    /// It reports: every other rank has left that to it, or does not answer.
+    Speaking,
     /// It wants to end MPI.
     Finished,
     /// It ends the job with this exit code.
@@ -202,7 +206,9 @@ impl Stage {
             Self::Left => 1,
             Self::Settled => 2,
             Self::Finished => 3,
+            Self::Speaking => 4,
             Self::Ending(code) => 256 + u64::from(code),
+            Self::Yielded(rank) => 512 + u64::from(rank.0),
         }
     }
 
@@ -212,7 +218,11 @@ impl Stage {
             1 => Ok(Self::Left),
             2 => Ok(Self::Settled),
             3 => Ok(Self::Finished),
+            4 => Ok(Self::Speaking),
             256..512 => Ok(Self::Ending((word - 256) as u8)),
+            512.. => u32::try_from(word - 512)
+                .map(|rank| Self::Yielded(Rank(rank)))
+                .map_err(|_| Unreadable::Nonsense),
             _ => Err(Unreadable::Nonsense),
         }
     }
@@ -392,8 +402,16 @@ mod tests {
 
     #[test]
     fn notices_are_read_as_written() {
-        let stages =
-            [Stage::Working, Stage::Left, Stage::Settled, Stage::Finished, Stage::Ending(255)];
+        let stages = [
+            Stage::Working,
+            Stage::Left,
+            Stage::Settled,
+            Stage::Yielded(Rank(0)),
+            Stage::Yielded(Rank(u32::MAX)),
+            Stage::Speaking,
+            Stage::Finished,
+            Stage::Ending(255),
+        ];
         for cause in causes() {
             for (stage, waiting_for) in
                 stages.into_iter().zip([None, Some(Rank(0))].into_iter().cycle())

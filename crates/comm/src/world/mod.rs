@@ -7,6 +7,8 @@
 mod member;
 mod outcome;
 
+#[cfg(feature = "mpi")]
+pub(crate) use outcome::panic_message;
 pub(crate) use outcome::{Outcome, run_rank};
 
 use crate::deadline::{Blame, Deadline, Observe, Standing};

@@ -42,7 +42,7 @@ pub(crate) fn run_rank<T, E: fmt::Display>(
 }
 
 /// What was given to `panic!`.
-fn panic_message(payload: &(dyn Any + Send)) -> String {
+pub(crate) fn panic_message(payload: &(dyn Any + Send)) -> String {
     if let Some(message) = payload.downcast_ref::<&str>() {
         (*message).to_owned()
     } else if let Some(message) = payload.downcast_ref::<String>() {

@@ -147,6 +147,9 @@ pub(crate) fn all() -> Vec<Case> {
         case("errors 2", 3, none, fails(&[9], "rank 2: the disk is full", 4)),
         case("panics 0", 3, none, fails(&[4], "rank 0 panicked: index 9", 4)),
         case("panics 1", 4, none, fails(&[4], "rank 1 panicked: index 9", 4)),
+        // The report of the panic takes longer than the ranks' timeout, or as long as the peers wait for it.
+        case("mourns 1 5000", 3, none, fails(&[4], "rank 1 panicked: index 9", 4)),
+        case("mourns 2 500", 4, none, fails(&[4], "rank 2 panicked: index 9", 4)),
         case("aborts 0", 3, none, fails(&[4], "rank 0 ended the run: digests differ", 4)),
         case("aborts 2", 4, none, fails(&[4], "rank 2 ended the run: digests differ", 4)),
         case("leaves 0", 2, none, fails(&[4], "rank 0 has ended, but rank 1", 4)),

@@ -8,6 +8,7 @@ use ringattn_comm::{
 use ringattn_core::{Interrupted, Progress, Rank};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::panic;
 use std::path::Path;
 use std::process::ExitCode;
 use std::thread::{self, sleep};
@@ -52,6 +53,7 @@ pub(crate) fn main(case: &str, folder: &Path) -> ExitCode {
     match name {
         "sizes" => options.piece = 1000,
         "damaged" => options.fault = Some(Fault { to: Rank(first), tag: TAG, sequence: 1 }),
+        "mourns" => report_panics_after(numbers[1] * MS),
         _ => {}
     }
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -69,6 +71,7 @@ pub(crate) fn main(case: &str, folder: &Path) -> ExitCode {
         "outside" if own == first => world.abort(7),
         "errors" => world.run(LONG, &stop, |comm| busy(&comm, first, |_| Err(Failure::DiskFull))),
         "panics" => world.run(LONG, &stop, |comm| busy(&comm, first, |_| panic!("index 9"))),
+        "mourns" => world.run(SHORT, &stop, |comm| busy(&comm, first, |_| panic!("index 9"))),
         "aborts" => world.run(LONG, &stop, |comm| {
             busy(&comm, first, |comm| {
                 comm.abort("digests differ".to_owned());
@@ -132,6 +135,15 @@ fn code_of(error: &CommError) -> u8 {
         CommError::Stopped { .. } => 143,
         _ => 4,
     }
+}
+
+/// A panic is reported as slowly as one with a long backtrace on a busy machine.
+fn report_panics_after(pause: Duration) {
+    let report = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        sleep(pause);
+        report(info);
+    }));
 }
 
 fn watch_signals() -> StopSignal {
