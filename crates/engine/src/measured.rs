@@ -46,6 +46,8 @@ impl Law {
         let pairs = [
             ("resident_kv_bytes", expected.resident_kv_bytes, actual.resident_kv_bytes),
             ("peak_kv_bytes", expected.peak_kv_bytes, actual.peak_kv_bytes),
+            ("peak_query_bytes", expected.peak_query_bytes, actual.peak_query_bytes),
+            ("peak_state_bytes", expected.peak_state_bytes, actual.peak_state_bytes),
             ("sent_bytes", expected.sent_bytes, actual.sent_bytes),
             ("received_bytes", expected.received_bytes, actual.received_bytes),
             ("received_kv_bytes", expected.received_kv_bytes, actual.received_kv_bytes),

@@ -155,6 +155,8 @@ struct Walk<'a, 's, B: Backend, C: Communicator> {
     queries: BTreeMap<QueriesId, B::Queries>,
     intervals: Vec<Interval<Slot>>,
     states: States<'s, B>,
+    /// Bytes of the states that leave in this step.
+    leaving: u64,
     measured: Measured,
 }
 
@@ -168,7 +170,8 @@ impl<'a, 's, B: Backend, C: Communicator> Walk<'a, 's, B, C> {
         measured.counts.resident_kv_bytes = job.block.byte_len();
         measured.counts.peak_kv_bytes = job.block.byte_len();
         let (watch, intervals, states) = (comm.progress(), Vec::new(), States::new(own, state));
-        Self { job, backend, comm, watch, blocks, queries, intervals, states, measured }
+        let leaving = 0;
+        Self { job, backend, comm, watch, blocks, queries, intervals, states, leaving, measured }
     }
 
     fn step(&mut self, step: Step) -> Result<(), EngineError<B::Error>> {
@@ -178,6 +181,7 @@ impl<'a, 's, B: Backend, C: Communicator> Walk<'a, 's, B, C> {
             .map(|transfer| Ok::<_, CommError>((transfer, self.begin_receive(transfer)?)));
         let receives = receives.collect::<Result<Vec<_>, _>>()?;
         let mut sends = Vec::new();
+        self.leaving = 0;
         for transfer in step.send.iter() {
             sends.push((transfer, self.begin_send(step, transfer)?));
         }
@@ -201,6 +205,7 @@ impl<'a, 's, B: Backend, C: Communicator> Walk<'a, 's, B, C> {
         if let Some(token) = work {
             self.backend.wait(token).map_err(|source| self.failed(step, source))?;
         }
+        self.count_visitors(&arrived);
         for state in arrived {
             self.merge(step, state)?;
         }
@@ -245,7 +250,9 @@ impl<'a, 's, B: Backend, C: Communicator> Walk<'a, 's, B, C> {
             Cargo::State(queries, handover) => {
                 let parted = self.states.part_with(self.backend, (queries, handover));
                 let state = parted.map_err(|source| self.failed(step, source))?;
-                self.comm.immediate_send(state.ok_or_else(not_held)?, peer, STATES)?
+                let state = state.ok_or_else(not_held)?;
+                self.leaving += state.byte_len();
+                self.comm.immediate_send(state, peer, STATES)?
             }
         })
     }
@@ -272,6 +279,20 @@ impl<'a, 's, B: Backend, C: Communicator> Walk<'a, 's, B, C> {
         let message = self.transmission(transfer);
         self.job.trace.received(step.index, message, self.comm.counters().last_wait);
         Ok(state)
+    }
+
+    /// Counts what is held for others in a step: their queries, and the states that are here, that leave and
+    /// that came.
+    fn count_visitors(&mut self, arrived: &[(Rank, B::Partial)]) {
+        let RankPlan { plan, rank, .. } = *self.job.plan;
+        let own = plan.own_queries(rank);
+        let visiting = self.queries.iter().filter(|(owner, _)| **owner != own);
+        let queries = visiting.map(|(_, queries)| queries.byte_len()).sum();
+        let arrived: u64 = arrived.iter().map(|(_, state)| state.byte_len()).sum();
+        let states = self.states.visiting_bytes() + self.leaving + arrived;
+        let counts = &mut self.measured.counts;
+        counts.peak_query_bytes = counts.peak_query_bytes.max(queries);
+        counts.peak_state_bytes = counts.peak_state_bytes.max(states);
     }
 
     fn merge(

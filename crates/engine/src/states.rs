@@ -4,6 +4,7 @@
 //! when it is given away: no state is the empty state. Knows no message and no step.
 
 use crate::backend::{Accumulator, Backend, MergeOrder};
+use ringattn_core::Message;
 use ringattn_plan::{Handover, QueriesId};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -59,6 +60,11 @@ impl<'s, B: Backend> States<'s, B> {
         order: MergeOrder,
     ) -> Result<(), B::Error> {
         backend.merge(&mut self.own, arrived, order)
+    }
+
+    /// Bytes of the states of visitors.
+    pub(crate) fn visiting_bytes(&self) -> u64 {
+        self.visiting.values().map(Message::byte_len).sum()
     }
 
     /// The state of the rank's own queries.

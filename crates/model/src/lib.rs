@@ -26,7 +26,8 @@ pub use error::ModelError;
 pub use forward::DensePassError;
 pub use generate::{
     Counted, Decoder, DecoderJob, DensePlacement, Finish, Flow, GenerateError, GenerateJob,
-    Listener, Placement, RankGeneration, Sampling, SamplingError, Wanted, generate_rank,
+    Listener, Placement, RankGeneration, Sampling, SamplingError, Visitors, Wanted, generate_rank,
+    visitors,
 };
 pub use load::Model;
 pub use rope::{Rope, RopeScaling};

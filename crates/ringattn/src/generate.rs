@@ -14,8 +14,8 @@ use ringattn_core::{DType, Interval, Mask, Position, QueryIntervals};
 use ringattn_engine::Recorder;
 use ringattn_model::{
     CacheContents, Decoder, DecoderJob, DensePlacement, Finish, GenerateError, GenerateJob,
-    Listener, Model, RankGeneration, Sampling, StoreError, StoredCache, TokenScore, check_target,
-    generate_rank, save_rank,
+    Listener, Model, RankGeneration, Sampling, StoreError, StoredCache, TokenScore, Visitors,
+    check_target, generate_rank, save_rank, visitors,
 };
 use ringattn_plan::{Expectation, Layout, Plan, Problem, Schedule, tree_rounds};
 use serde::Serialize;
@@ -271,8 +271,11 @@ impl<'a> World<'a> {
         (cached as u64).saturating_add(self.prompt.len() as u64).saturating_add(new as u64)
     }
 
-    /// Refuses before the start when weights, cache and activations of all ranks exceed the limit.
+    /// Refuses before the start when weights, cache, activations and visitors of all ranks exceed the limit.
     fn check_memory(&self) -> Result<(), Error> {
+        if self.options.memory_limit.is_none() {
+            return Ok(());
+        }
         let config = &self.model.config;
         let (query, key) = (config.attention.query_width(), config.attention.key_width());
         let per_token = 2 * key as u64 * config.layers as u64 * self.dtype.size();
@@ -280,8 +283,25 @@ impl<'a> World<'a> {
         let piece = self.input.prefill_chunk.unwrap_or(self.prompt.len()).min(self.prompt.len());
         let row = config.hidden_size + 2 * query + 2 * key + config.attention.head_dim();
         let activations = (piece as u64).saturating_mul(4 * row as u64);
-        let buffers = self.model.weight_bytes().saturating_add(cache).saturating_add(activations);
-        self.options.check_memory(buffers)
+        let parts = [self.model.weight_bytes(), cache, activations, self.visiting_bytes()?];
+        self.options.check_memory(parts.into_iter().fold(0, u64::saturating_add))
+    }
+
+    /// Most bytes of what ranks hold of each other in the process that needs most.
+    fn visiting_bytes(&self) -> Result<u64, Error> {
+        let options = self.options;
+        let piece = self.input.prefill_chunk.unwrap_or(self.prompt.len()).max(1);
+        let pieces = self.prompt.chunks(piece).map(|tokens| tokens.len() as u64);
+        let decoded = (self.input.new_tokens > 1).then_some(1);
+        let (config, dealt) = (&self.model.config, (options.layout, options.block));
+        let layout = self.layout.clone();
+        let ranks = visitors(config, self.dtype, layout, dealt, pieces.chain(decoded))?;
+        if options.engine.ranks_in_process(options.ranks) == options.ranks {
+            // Between threads keys, values and queries are handed over as they lie.
+            let states = ranks.iter().map(|rank| rank.state_bytes);
+            return Ok(states.fold(0, u64::saturating_add));
+        }
+        Ok(ranks.iter().map(Visitors::bytes).max().unwrap_or(0))
     }
 
     /// One rank's part.

@@ -4,10 +4,10 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use ringattn::core::DType;
-use ringattn::model::{Finish, Flow, Listener, Model, Sampling, TokenScore};
-use ringattn::plan::LayoutKind;
+use ringattn::model::{Finish, Flow, Listener, Model, Sampling, TokenScore, visitors};
+use ringattn::plan::{Layout, LayoutKind};
 use ringattn::{
-    GenerateInput, GenerateOutput, GenerateResult, Report, RunOptions, generate, score,
+    Error, GenerateInput, GenerateOutput, GenerateResult, Report, RunOptions, generate, score,
 };
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -187,6 +187,32 @@ fn an_appended_piece_visits_the_cache() {
                 }
             }
         }
+    }
+}
+
+/// What visits is known before the run, and counted.
+#[test]
+fn the_memory_check_counts_states_of_visitors() {
+    let model = model("tiny-llama3");
+    let (len, piece) = (150, 40);
+    let predicted = |ranks, prefill_chunk| {
+        let input = GenerateInput { prefill_chunk, ..GenerateInput::new(prompt(len), 0) };
+        let options = RunOptions { memory_limit: Some(1), ..options(ranks, LayoutKind::Striped) };
+        let listener = Patience(AtomicUsize::new(usize::MAX));
+        match generate(&model, &input, &options, &listener) {
+            Err(Error::MemoryLimit { predicted, limit: 1 }) => predicted,
+            other => panic!("{other:?}"),
+        }
+    };
+    for ranks in 2..=5 {
+        // Keys and values go round by handle, so that only threads are more than one rank's.
+        let threads = predicted(ranks, None) - predicted(1, None);
+        let with_states = predicted(ranks, Some(piece)) - predicted(1, Some(piece));
+        let (empty, dealt) = (Layout::empty(ranks).unwrap(), (LayoutKind::Striped, None));
+        let known = visitors(&model.config, DType::F32, empty, dealt, [40, 40, 40, 30]).unwrap();
+        let states: u64 = known.iter().map(|rank| rank.state_bytes).sum();
+        assert!(states > 0);
+        assert_eq!(with_states - threads, states, "{ranks}");
     }
 }
 

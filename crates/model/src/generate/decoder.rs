@@ -6,19 +6,19 @@
 //! dense layers of those few are computed where [`DensePlacement`] says. Knows no sampling and no text.
 
 use super::GenerateError;
-use super::extension::Extension;
+use super::extension::{Extension, newest, prompt_segment};
 use super::message::{HiddenRows, Projections};
 use crate::forward::{DensePassError, Head, LayerPass, RotaryTable, Workers};
 use crate::load::Model;
 use ringattn_comm::Communicator;
 use ringattn_core::DType;
-use ringattn_core::{Elements, Interval, Position, Rank, try_filled};
+use ringattn_core::{Elements, Position, Rank, try_filled};
 use ringattn_engine::cpu::{
     Arrangement, CacheShape, CpuBackend, CpuState, Device, Isa, Kernel, KvCache, OutputRows,
     Pinning, SharedRows, Team,
 };
 use ringattn_engine::{Job, Measured, NonFinite, Overlap, RankPlan, Recorder, Trace, run};
-use ringattn_plan::{Expectation, Layout, LayoutKind, Schedule, Segment};
+use ringattn_plan::{Expectation, Layout, LayoutKind, Schedule};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -270,27 +270,16 @@ impl<'a, C: Communicator> Decoder<'a, C> {
 
     /// Places new tokens; their layout alone, counted from 0.
     fn place(&mut self, len: u64, placement: Placement) -> Result<Layout, GenerateError> {
-        let p = self.comm.size();
-        let (start, end) = (self.cache.layout().len(), self.cache.layout().len() + len);
         match placement {
             Placement::Generated(block) => self.cache.place_generated(len, block)?,
             Placement::Prompt(kind, block) => {
-                let named = Layout::new(kind, block, len, p).map_err(GenerateError::from_layout)?;
-                let first_rank = self.cache.layout().least_loaded();
-                let positions = Interval::new(Position(start), Position(end));
-                let segments = named.segments().first().copied();
-                if let Some(segment) = segments {
-                    self.cache.place(Segment { positions, first_rank, ..segment })?;
+                let segment = prompt_segment(self.cache.layout(), len, (kind, block));
+                if let Some(segment) = segment.map_err(GenerateError::from_layout)? {
+                    self.cache.place(segment)?;
                 }
             }
         }
-        // Queries lie with their keys, where they are sharded: a segment of their own, dealt alike.
-        let mut new = Layout::empty(p).map_err(GenerateError::from_layout)?;
-        if let Some(&last) = self.cache.layout().segments().last() {
-            let positions = Interval::from_len(len);
-            new.append(Segment { positions, ..last }).map_err(GenerateError::from_layout)?;
-        }
-        Ok(new)
+        newest(self.cache.layout(), len).map_err(GenerateError::from_layout)
     }
 
     fn batch<'t>(

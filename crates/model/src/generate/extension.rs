@@ -23,7 +23,10 @@
 use super::decoder::Placement;
 use crate::config::ModelConfig;
 use ringattn_core::{DType, Interval, Mask, Position, QueryIntervals, Window};
-use ringattn_plan::{Layout, Plan, PlanError, Prepared, Problem, QueryPlacement, Schedule};
+use ringattn_plan::{
+    Layout, LayoutError, LayoutKind, Plan, PlanError, Prepared, Problem, QueryPlacement, Schedule,
+    Segment,
+};
 
 /// The most new tokens that are put on every rank.
 const REPLICATED: u64 = 64;
@@ -79,6 +82,29 @@ impl Extension {
     pub(super) fn of_layer(&self, layer: usize) -> usize {
         self.of_layer[layer]
     }
+}
+
+/// The segment of `len` tokens of a prompt behind those of `all`, from the least loaded rank on.
+pub(super) fn prompt_segment(
+    all: &Layout,
+    len: u64,
+    (kind, block): (LayoutKind, Option<u64>),
+) -> Result<Option<Segment>, LayoutError> {
+    let named = Layout::new(kind, block, len, all.world_size())?;
+    let positions = Interval::new(Position(all.len()), Position(all.len() + len));
+    let first_rank = all.least_loaded();
+    let segment = named.segments().first().copied();
+    Ok(segment.map(|segment| Segment { positions, first_rank, ..segment }))
+}
+
+/// The layout of the last `len` tokens alone, counted from 0. Queries lie with their keys, where they are
+/// sharded: a segment of their own, dealt alike.
+pub(super) fn newest(all: &Layout, len: u64) -> Result<Layout, LayoutError> {
+    let mut new = Layout::empty(all.world_size())?;
+    if let Some(&last) = all.segments().last() {
+        new.append(Segment { positions: Interval::from_len(len), ..last })?;
+    }
+    Ok(new)
 }
 
 /// What `queries` new tokens behind `cached` ones see.
@@ -154,7 +180,6 @@ fn plan(
 mod tests {
     use super::*;
     use ringattn_core::AttentionShape;
-    use ringattn_plan::LayoutKind;
 
     const PROMPT: Placement = Placement::Prompt(LayoutKind::Striped, None);
 

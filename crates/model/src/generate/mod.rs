@@ -10,10 +10,12 @@ mod error;
 mod extension;
 mod message;
 mod sample;
+mod visitors;
 
 pub use decoder::{Counted, Decoder, DecoderJob, DensePlacement, Placement, Wanted};
 pub use error::GenerateError;
 pub use sample::{Sampling, SamplingError};
+pub use visitors::{Visitors, visitors};
 
 use crate::forward::logprob;
 use crate::score::TokenScore;

@@ -26,7 +26,7 @@ pub(crate) struct RankRecord {
 }
 
 /// Words of a record without its spans.
-const WORDS: usize = 21;
+const WORDS: usize = 25;
 
 impl RankRecord {
     /// The record of the calling rank, whose work is done.
@@ -59,6 +59,7 @@ impl RankRecord {
         let counts = |counts: &Expectation| {
             let Expectation { resident_kv_bytes, peak_kv_bytes, sent_bytes, .. } = *counts;
             let Expectation { received_bytes, received_kv_bytes, hops, pairs, .. } = *counts;
+            let Expectation { peak_query_bytes, peak_state_bytes, .. } = *counts;
             [
                 resident_kv_bytes,
                 peak_kv_bytes,
@@ -67,16 +68,18 @@ impl RankRecord {
                 received_kv_bytes,
                 hops,
                 pairs,
+                peak_query_bytes,
+                peak_state_bytes,
             ]
         };
         let Measured { compute, transfer, transfer_wait, peer_wait, .. } = self.measured;
         let times = [compute, transfer, transfer_wait, peer_wait, self.dense, self.checksum];
         let times = times.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         let mut words = [0; WORDS];
-        words[..7].copy_from_slice(&counts(&self.measured.counts));
-        words[7..14].copy_from_slice(&counts(&self.expected));
-        words[14..20].copy_from_slice(&times);
-        words[20] = self.peak_rss_bytes.unwrap_or(0);
+        words[..9].copy_from_slice(&counts(&self.measured.counts));
+        words[9..18].copy_from_slice(&counts(&self.expected));
+        words[18..24].copy_from_slice(&times);
+        words[24] = self.peak_rss_bytes.unwrap_or(0);
         words
     }
 
@@ -89,20 +92,22 @@ impl RankRecord {
             received_kv_bytes: words[first + 4],
             hops: words[first + 5],
             pairs: words[first + 6],
+            peak_query_bytes: words[first + 7],
+            peak_state_bytes: words[first + 8],
         };
         let time = |index: usize| Duration::from_nanos(words[index]);
         Self {
             measured: Measured {
                 counts: counts(0),
-                compute: time(14),
-                transfer: time(15),
-                transfer_wait: time(16),
-                peer_wait: time(17),
+                compute: time(18),
+                transfer: time(19),
+                transfer_wait: time(20),
+                peer_wait: time(21),
             },
-            expected: counts(7),
-            dense: time(18),
-            checksum: time(19),
-            peak_rss_bytes: Some(words[20]).filter(|&bytes| bytes > 0),
+            expected: counts(9),
+            dense: time(22),
+            checksum: time(23),
+            peak_rss_bytes: Some(words[24]).filter(|&bytes| bytes > 0),
             spans: Vec::new(),
         }
     }
@@ -117,7 +122,7 @@ mod tests {
         let words = std::array::from_fn(|index| index as u64 + 1);
         let record = RankRecord::from_words(&words);
         assert_eq!(record.words(), words);
-        assert_eq!((record.expected.pairs, record.measured.peer_wait.as_nanos()), (14, 18));
+        assert_eq!((record.expected.pairs, record.measured.peer_wait.as_nanos()), (16, 22));
         for spans in [Vec::new(), spans::examples()] {
             let record = RankRecord { spans, ..record.clone() };
             assert_eq!(RankRecord::from_bytes(&record.to_bytes()), Some(record));
