@@ -25,13 +25,15 @@ use ringattn_core::{AttentionShape, Interval, Log2, Progress, Slot, merge_row};
 /// Keys of a split at least, whole chunks: their states are small beside them (one part in 512 of f32 keys
 /// and values per query), and a few hundred keys already are work for several threads.
 const SPLIT: usize = 256;
-/// Splits of a block at most, each in as many items as there are key heads if threads want them. Where a
-/// split begins, keys come without values beside them, and the processor has to find the streams again.
+/// Keys of a split at most. Where one begins, keys come without values beside them and the processor has to
+/// find the streams again; of so many that is little.
+const LONGEST: usize = 2048;
+/// Splits that a shorter block has.
 const SPLITS: usize = 16;
 
 /// Keys of a split of a block, from nothing but the block's length.
 fn split_len(keys: usize) -> usize {
-    keys.div_ceil(SPLITS).next_multiple_of(SPLIT).max(SPLIT)
+    keys.div_ceil(SPLITS).next_multiple_of(SPLIT).clamp(SPLIT, LONGEST)
 }
 
 /// Floats of states that the caller merges alone: less work than calling the other threads.
