@@ -51,10 +51,11 @@ class Generator:
         return text, [row["token"] for row in rows], [row["logprob"] for row in rows], report
 
 
-def rounds(ranks):
-    """Tree rounds until all ranks have the whole state."""
+def rounds(ranks, schedule):
+    """Tree rounds until rank 0 has the whole state, or all ranks have."""
     power = ranks.bit_length() - 1
-    return power if ranks == 1 << power else power + 2
+    folds = ranks != 1 << power
+    return power + (folds if schedule == "tree-reduce" else 2 * folds)
 
 
 def check_greedy(generator, reference):
@@ -70,14 +71,17 @@ def check_greedy(generator, reference):
         between = max(abs(a - b) for a, b in zip(logprobs, first))
         assert between <= BETWEEN, between
         result, decode = report["result"], report["result"]["decode"]
-        assert decode["rounds_per_layer"] == rounds(ranks) and decode["received_kv_bytes"] == 0
+        schedule = decode["schedule"]
+        assert schedule == ("tree" if generator.launcher else "tree-reduce"), schedule
+        assert decode["rounds_per_layer"] == rounds(ranks, schedule) and decode["received_kv_bytes"] == 0
         state = 4 * report["q_heads"] * (report["head_dim"] + 2)
         for messages, received in zip(decode["messages_per_token"], decode["received_bytes_per_token"]):
             assert received == messages * state
-        # A rank of the butterfly gets a message a round, one more if it takes one in from beyond.
-        power = ranks.bit_length() - 1
-        busiest = power + (ranks != 1 << power)
+        # The busiest rank of either tree gets ceil(log2 p) messages; to the root there are p - 1 in all.
+        busiest = (ranks - 1).bit_length()
         assert max(decode["messages_per_token"]) == busiest * report["layers"]
+        if schedule == "tree-reduce":
+            assert sum(decode["messages_per_token"]) == (ranks - 1) * report["layers"]
         speed = result["decode_tokens_per_s"]
         print(f"p={ranks} {layout:10} the same tokens, {speed:.1f} tokens/s, between rings {between:.1e}")
     return first

@@ -48,7 +48,8 @@ fn stdout_holds_the_text_alone() {
     assert_eq!(report["command"], "generate");
     let result = &report["result"];
     assert_eq!(result["generated_tokens"], 9);
-    assert_eq!(result["decode"]["rounds_per_layer"], 3);
+    assert_eq!(result["decode"]["schedule"], "tree-reduce");
+    assert_eq!(result["decode"]["rounds_per_layer"], 2);
     assert_eq!(result["decode"]["received_kv_bytes"], 0);
     for number in ["prefill_tokens_per_s", "decode_tokens_per_s", "time_to_first_token_s"] {
         assert!(result[number].as_f64().unwrap() > 0.0, "{number}");

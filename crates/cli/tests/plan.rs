@@ -191,9 +191,10 @@ fn the_next_token_is_planned_by_every_schedule() {
     // 7 shards pass on to the new token's rank 0: the next one's over 7 links, the last one's over 1.
     let hops = 28 * 1024 * token;
     for (step, schedule, rounds, received, moved) in [
-        (&decode[0], "tree", 3, 3 * state, 24 * state),
-        (&decode[1], "ring-pass-kv", 7, others, hops),
-        (&decode[2], "gather", 7, others, others),
+        (&decode[0], "tree-reduce", 3, 3 * state, 7 * state),
+        (&decode[1], "tree", 3, 3 * state, 24 * state),
+        (&decode[2], "ring-pass-kv", 7, others, hops),
+        (&decode[3], "gather", 7, others, others),
     ] {
         assert_eq!(step["schedule"], schedule);
         assert_eq!(step["rounds_per_layer"], rounds);
@@ -205,12 +206,18 @@ fn the_next_token_is_planned_by_every_schedule() {
     let pairs = |keys: u64| (4 * keys * 9 * 64) as f64 / 1e12;
     let tree = 30.0 * (pairs(1025) + 3.0 * (1e-4 + state as f64 / 1e9));
     assert!((seconds(0) - tree).abs() < 1e-6, "{} {tree}", seconds(0));
+    assert!((seconds(1) - tree).abs() < 1e-6, "{} {tree}", seconds(1));
     let ring = 30.0 * (7.0 * (1e-4 + 1024.0 * token as f64 / 1e9) + pairs(1024));
-    assert!((seconds(1) - ring).abs() < 1e-6, "{} {ring}", seconds(1));
-    assert!(seconds(0) < seconds(1) && seconds(0) < seconds(2));
+    assert!((seconds(2) - ring).abs() < 1e-6, "{} {ring}", seconds(2));
+    assert!(seconds(0) < seconds(2) && seconds(0) < seconds(3));
     assert!(plan(&format!("{shape} --tokens 8192 {machine}")).get("decode").is_none());
     let table = ringattn(&words(&format!("plan {line}")));
-    for text in ["The next token's attention, 30 layers, striped:", "| tree ", "| gather "] {
+    for text in [
+        "The next token's attention, 30 layers, striped:",
+        "| tree-reduce ",
+        "| tree ",
+        "| gather ",
+    ] {
         assert!(table.contains(text), "{text} in {table}");
     }
 }

@@ -6,7 +6,9 @@ mod support;
 
 use ringattn_core::{AttentionShape, DType, Interval, Mask, Position, QueryIntervals, Rank};
 use ringattn_engine::NonFinite;
-use ringattn_plan::{Activity, Layout, LayoutKind, Plan, Problem, Schedule, tree_rounds};
+use ringattn_plan::{
+    Activity, Layout, LayoutKind, Plan, Problem, Schedule, reduce_rounds, tree_rounds,
+};
 use support::{Whole, assert_close, dense, recorded, ring};
 
 const SHAPE: (usize, usize, usize) = (6, 2, 16);
@@ -26,7 +28,9 @@ fn problem(queries: u64, keys: u64, window: u64) -> Problem {
 
 fn plan(problem: &Problem, schedule: Schedule, keys: Layout) -> Plan {
     match schedule {
-        Schedule::Tree => Plan::with_replicated_queries(problem.clone(), keys, schedule),
+        Schedule::Tree | Schedule::TreeReduce => {
+            Plan::with_replicated_queries(problem.clone(), keys, schedule)
+        }
         Schedule::RingPassKv | Schedule::RingPassQ | Schedule::Gather => {
             let queries =
                 Layout::new(LayoutKind::Striped, None, problem.queries, keys.world_size()).unwrap();
@@ -52,15 +56,21 @@ fn every_schedule_agrees_with_dense_attention() {
         let whole = Whole::random(problem.shape, queries, keys, keys * 13 + queries);
         for p in (1..=9).chain([12, 17]) {
             for kind in [LayoutKind::Contiguous, LayoutKind::Striped, LayoutKind::Zigzag] {
-                for schedule in
-                    [Schedule::Tree, Schedule::Gather, Schedule::RingPassKv, Schedule::RingPassQ]
-                {
+                let attention = |schedule| {
                     let layout = Layout::new(kind, None, keys, p).unwrap();
                     let plan = plan(&problem, schedule, layout);
-                    // Ranks that hold the same queries must have the same bits; `ring` sees to it.
+                    // Ranks that have the same answers must have the same bits; `ring` sees to it.
                     let actual = ring(&plan, &whole, NonFinite::Refuse).unwrap();
                     assert_close(&actual, &dense(&plan, &whole), &plan);
+                    actual
+                };
+                for schedule in [Schedule::Gather, Schedule::RingPassKv, Schedule::RingPassQ] {
+                    attention(schedule);
                 }
+                let (all, root) = (attention(Schedule::Tree), attention(Schedule::TreeReduce));
+                let bits = |row: &[f32]| row.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                assert_eq!(bits(&all.out), bits(&root.out), "p = {p} {kind}");
+                assert_eq!(bits(&all.lse), bits(&root.lse), "p = {p} {kind}");
             }
         }
     }
@@ -89,6 +99,28 @@ fn a_tree_moves_states_and_nothing_else() {
     }
 }
 
+/// `p - 1` messages, one from each rank but the root, `ceil(log2 p)` of them to the root.
+#[test]
+fn a_tree_to_the_root_moves_one_state_of_every_other_rank() {
+    for p in 1..=9_u32 {
+        let problem = problem(3, 50, u64::MAX);
+        let whole = Whole::random(problem.shape, 3, 50, 7);
+        let layout = Layout::new(LayoutKind::Striped, None, 50, p).unwrap();
+        let plan = plan(&problem, Schedule::TreeReduce, layout);
+        let measured = ring(&plan, &whole, NonFinite::Refuse).unwrap().measured;
+        let state = 3 * (SHAPE.0 * (SHAPE.2 + 2) * 4) as u64;
+        for (rank, counts) in (0..).map(Rank).zip(measured.iter().map(|m| m.counts)) {
+            assert_eq!(counts.received_kv_bytes, 0);
+            assert_eq!(counts.received_bytes, counts.hops * state);
+            assert_eq!(counts.sent_bytes, u64::from(rank != Rank(0)) * state, "{plan}");
+        }
+        let messages: u64 = measured.iter().map(|m| m.counts.hops).sum();
+        let rounds = f64::from(p).log2().ceil() as u32;
+        assert_eq!((messages, reduce_rounds(p)), (u64::from(p - 1), rounds), "{plan}");
+        assert_eq!(measured[0].counts.hops, u64::from(rounds), "{plan}");
+    }
+}
+
 /// SmolLM2's shape behind 8192 tokens on 8 ranks, as it is run: messages, bytes and waits by the trace.
 /// Waits are told and not compared: ranks that share cores wait for each other's turns as well.
 #[test]
@@ -101,6 +133,7 @@ fn a_step_of_eight_ranks_is_traced() {
     let shard = keys / 8 * 2 * 3 * 64 * 2;
     for (schedule, messages, bytes) in [
         (Schedule::Tree, 3 * 8, state),
+        (Schedule::TreeReduce, 7, state),
         (Schedule::RingPassKv, 7 * 8 / 2, shard),
         (Schedule::Gather, 7, shard),
     ] {

@@ -10,7 +10,7 @@ mod holding;
 mod network;
 
 use crate::layout::Layout;
-use crate::plan::{Plan, QueryPlacement};
+use crate::plan::{AnswerPlacement, Plan, QueryPlacement};
 use crate::step::{BlockId, Cargo, Operand, QueriesId, Step};
 pub use holding::RankProof;
 use network::{Holding, Network};
@@ -63,19 +63,19 @@ pub enum CheckError {
         /// The position of one of its slots.
         position: Position,
     },
-    /// A block that the state of a rank holds another number of times than it must.
+    /// A block that the state of a rank holds another number of times than it must in the end.
     #[error("the state of rank {rank} holds block {block} {actual} times, expected {expected}")]
     Attended {
         /// The rank.
         rank: Rank,
         /// The block.
         block: BlockId,
-        /// 1 when the rank sees something in it, else 0.
+        /// 1 when the rank sees something in it and has the answer, else 0.
         expected: u64,
         /// Times it was attended and merged.
         actual: u64,
     },
-    /// A rank whose queries are also on rank 0, but which sums what they see in another order.
+    /// A rank that has the same answers as rank 0, but sums what the queries see in another order.
     #[error("rank {rank} forms its sums in another order than rank 0")]
     Order {
         /// The rank.
@@ -205,27 +205,30 @@ fn check_layout(name: &'static str, layout: &Layout) -> Result<(), CheckError> {
     }
 }
 
-/// The state of every rank's queries must hold what they see, wherever it was attended. Pairs of queries
-/// that are on every rank count where they were attended.
+/// The state of every rank that is to have the answer must hold what its queries see, wherever it was
+/// attended, and the states of the others nothing. Of queries that are on every rank, pairs count where they
+/// were attended if every rank has the answer.
 fn check_coverage(plan: &Plan, states: &[Holding]) -> Result<u128, CheckError> {
-    let replicated = plan.schedule().query_placement() == QueryPlacement::Replicated;
+    let schedule = plan.schedule();
+    let repeated = schedule.query_placement() == QueryPlacement::Replicated
+        && schedule.answer_placement() == AnswerPlacement::WithQueries;
     let mut pairs = 0;
     for (rank, state) in plan.key_layout().ranks().zip(states) {
         let mut held = BTreeMap::new();
         for &(attending, block) in &state.folded {
             *held.entry(block).or_insert(0) += 1;
-            if attending == rank || !replicated {
+            if attending == rank || !repeated {
                 pairs += u128::from(plan.pairs(rank, block));
             }
         }
         for block in plan.key_layout().ranks().map(BlockId) {
-            let expected = u64::from(plan.sees(rank, block));
+            let expected = u64::from(plan.answers(rank) && plan.sees(rank, block));
             let actual = held.get(&block).copied().unwrap_or(0);
             if actual != expected {
                 return Err(CheckError::Attended { rank, block, expected, actual });
             }
         }
-        if replicated && states.first().is_some_and(|first| first.order != state.order) {
+        if repeated && states.first().is_some_and(|first| first.order != state.order) {
             return Err(CheckError::Order { rank });
         }
     }

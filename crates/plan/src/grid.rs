@@ -17,6 +17,7 @@ impl fmt::Display for Schedule {
             Self::RingPassQ => "ring-pass-q",
             Self::Gather => "gather",
             Self::Tree => "tree",
+            Self::TreeReduce => "tree-reduce",
         })
     }
 }

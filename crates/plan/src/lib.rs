@@ -19,6 +19,7 @@ mod layout;
 mod pass_q;
 mod plan;
 mod problem;
+mod reduce;
 mod ring;
 mod segment;
 mod simulate;
@@ -37,8 +38,9 @@ pub use cost::{
 pub use expect::{Expectation, expect};
 pub use experiment::{SpikeResponse, finish, spike_response};
 pub use layout::{Layout, LayoutError, LayoutKind, Run};
-pub use plan::{Plan, PlanError, Prepared, QueryPlacement, Schedule};
+pub use plan::{AnswerPlacement, Plan, PlanError, Prepared, QueryPlacement, Schedule};
 pub use problem::{Problem, ProblemError};
+pub use reduce::reduce_rounds;
 pub use segment::{BlockOrder, Segment};
 pub use simulate::{Conditions, SimulationError, Spike, simulate, simulate_into};
 pub use step::{Attend, BlockId, Cargo, Handover, Operand, QueriesId, Step, Transfer, Transfers};

@@ -4,6 +4,7 @@ use crate::gather;
 use crate::layout::{Layout, LayoutError, LayoutKind, Run};
 use crate::pass_q;
 use crate::problem::{Problem, ProblemError};
+use crate::reduce::{self, reduce_rounds};
 use crate::ring::{self, Reaches, Traveller};
 use crate::step::{BlockId, Cargo, QueriesId, Step};
 use crate::tree::{self, tree_rounds};
@@ -22,6 +23,9 @@ pub enum Schedule {
     /// K,V blocks stay, every rank holds all queries, partial states are all-reduced (Tree Attention,
     /// 2408.04093).
     Tree,
+    /// K,V blocks stay, every rank holds all queries, partial states are reduced to rank 0, which alone has
+    /// the answer.
+    TreeReduce,
 }
 
 /// Who holds the queries.
@@ -33,12 +37,31 @@ pub enum QueryPlacement {
     Replicated,
 }
 
+/// Who has the answer of a query in the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AnswerPlacement {
+    /// Every rank that holds the query.
+    WithQueries,
+    /// Rank 0. The states of the others end empty.
+    Root,
+}
+
 impl Schedule {
     /// Where the schedule needs the queries.
     pub fn query_placement(self) -> QueryPlacement {
         match self {
             Self::RingPassKv | Self::RingPassQ | Self::Gather => QueryPlacement::Sharded,
-            Self::Tree => QueryPlacement::Replicated,
+            Self::Tree | Self::TreeReduce => QueryPlacement::Replicated,
+        }
+    }
+
+    /// Where the schedule leaves the answers.
+    pub fn answer_placement(self) -> AnswerPlacement {
+        match self {
+            Self::RingPassKv | Self::RingPassQ | Self::Gather | Self::Tree => {
+                AnswerPlacement::WithQueries
+            }
+            Self::TreeReduce => AnswerPlacement::Root,
         }
     }
 }
@@ -217,6 +240,14 @@ impl Plan {
         self.key_layout.count(block.0) * self.problem.kv_bytes_per_token()
     }
 
+    /// Whether the rank has the answers of its queries in the end.
+    pub fn answers(&self, rank: Rank) -> bool {
+        match self.schedule.answer_placement() {
+            AnswerPlacement::WithQueries => true,
+            AnswerPlacement::Root => rank == Rank(0),
+        }
+    }
+
     /// The queries that live on the rank.
     pub fn own_queries(&self, rank: Rank) -> QueriesId {
         QueriesId(self.query_holder(rank))
@@ -251,6 +282,7 @@ impl Plan {
             Schedule::RingPassQ => Common::PassQ(Reaches::new(self, Traveller::Queries)),
             Schedule::Gather => Common::Gather,
             Schedule::Tree => Common::Tree,
+            Schedule::TreeReduce => Common::TreeReduce,
         };
         Prepared { plan: self, common }
     }
@@ -272,6 +304,7 @@ enum Common {
     PassQ(Reaches),
     Gather,
     Tree,
+    TreeReduce,
 }
 
 impl<'a> Prepared<'a> {
@@ -286,6 +319,7 @@ impl<'a> Prepared<'a> {
             Common::Ring(_) | Common::Gather => self.plan.world_size(),
             Common::PassQ(_) => pass_q::step_count(self.plan.world_size()),
             Common::Tree => 1 + tree_rounds(self.plan.world_size()),
+            Common::TreeReduce => 1 + reduce_rounds(self.plan.world_size()),
         }
     }
 
@@ -304,6 +338,7 @@ impl<'a> Prepared<'a> {
             Common::PassQ(reaches) => Box::new(pass_q::steps(self.plan, reaches, rank)),
             Common::Gather => Box::new(gather::steps(self.plan, rank)),
             Common::Tree => Box::new(tree::steps(self.plan, rank)),
+            Common::TreeReduce => Box::new(reduce::steps(self.plan, rank)),
         }
     }
 }

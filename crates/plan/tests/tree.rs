@@ -1,11 +1,12 @@
-//! Tree decoding and its two rivals, for every small world: proofs, rounds, bytes.
+//! Tree decoding, to all ranks and to rank 0, and its rivals, for every small world: proofs, rounds, bytes.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use expect_test::expect as snapshot;
 use ringattn_core::{AttentionShape, DType, Interval, Mask, Position, QueryIntervals, Rank};
 use ringattn_plan::{
-    BlockOrder, Layout, LayoutKind, Plan, Problem, Schedule, Segment, check, expect, tree_rounds,
+    BlockOrder, Layout, LayoutKind, Plan, Problem, Schedule, Segment, Step, check, expect,
+    reduce_rounds, tree_rounds,
 };
 
 /// `queries` new tokens behind `keys - queries` cached ones, each of which sees all before it or, with
@@ -34,6 +35,7 @@ fn layout(kind: LayoutKind, prompt: u64, keys: u64, p: u32) -> Layout {
     layout
 }
 
+const TREES: [Schedule; 2] = [Schedule::Tree, Schedule::TreeReduce];
 const KINDS: [LayoutKind; 3] = [LayoutKind::Contiguous, LayoutKind::Striped, LayoutKind::Zigzag];
 
 #[test]
@@ -49,45 +51,66 @@ fn every_small_tree_is_proved() {
                 (3, 19, None),
                 (5, 33, Some(9)),
             ] {
-                let layout = layout(kind, keys / 2, keys, p);
-                let problem = problem(queries, keys, window);
-                let plan = Plan::with_replicated_queries(problem, layout, Schedule::Tree).unwrap();
-                let proof = check(&plan).unwrap_or_else(|e| panic!("{e}\n{plan}"));
-                let (prepared, heads) = (plan.prepare(), 6);
-                for (rank, proved) in (0..).map(Rank).zip(&proof.ranks) {
-                    let expected = expect(&prepared, rank);
-                    assert_eq!(proved.received_kv_bytes, 0);
-                    assert_eq!(proved.sent_bytes, expected.sent_bytes, "{plan}");
-                    assert_eq!(proved.received_bytes, expected.received_bytes, "{plan}");
-                    assert_eq!(proved.hops, expected.hops, "{plan}");
-                    // Hq (d + 2) f32 per query and message.
-                    assert_eq!(proved.received_bytes, proved.hops * queries * heads * 10 * 4);
+                for schedule in TREES {
+                    let layout = layout(kind, keys / 2, keys, p);
+                    let problem = problem(queries, keys, window);
+                    is_proved(
+                        &Plan::with_replicated_queries(problem, layout, schedule).unwrap(),
+                        queries,
+                    );
                 }
             }
         }
     }
 }
 
+/// `check` accepts the tree, and its counts are those of `expect` and of the formulas.
+fn is_proved(plan: &Plan, queries: u64) {
+    let proof = check(plan).unwrap_or_else(|e| panic!("{e}\n{plan}"));
+    let (prepared, state) = (plan.prepare(), queries * 6 * 10 * 4);
+    for (rank, proved) in (0..).map(Rank).zip(&proof.ranks) {
+        let expected = expect(&prepared, rank);
+        assert_eq!(proved.received_kv_bytes, 0);
+        assert_eq!(proved.sent_bytes, expected.sent_bytes, "{plan}");
+        assert_eq!(proved.received_bytes, expected.received_bytes, "{plan}");
+        assert_eq!(proved.hops, expected.hops, "{plan}");
+        // Hq (d + 2) f32 per query and message.
+        assert_eq!(proved.received_bytes, proved.hops * state);
+        if plan.schedule() == Schedule::TreeReduce {
+            let given = u64::from(rank != Rank(0));
+            assert_eq!(proved.sent_bytes, given * state, "{plan}");
+        }
+    }
+    if plan.schedule() == Schedule::TreeReduce {
+        let messages: u64 = proof.ranks.iter().map(|rank| rank.hops).sum();
+        assert_eq!(messages, u64::from(plan.world_size() - 1), "{plan}");
+        assert_eq!(proof.ranks[0].hops, u64::from(reduce_rounds(plan.world_size())), "{plan}");
+    }
+}
+
 #[test]
 fn rounds_follow_the_formula() {
-    let formula = [0, 1, 3, 2, 4, 4, 4, 3, 5, 5, 5, 5, 5, 5, 5, 4, 6];
-    for (p, expected) in (1..).zip(formula) {
-        assert_eq!(tree_rounds(p), expected, "p = {p}");
-        let layout = Layout::new(LayoutKind::Striped, None, 64, p).unwrap();
-        let problem = problem(1, 64, None);
-        let plan = Plan::with_replicated_queries(problem, layout, Schedule::Tree).unwrap();
-        // Counted: steps in which anybody sends, and the messages of the busiest rank.
-        let steps: Vec<Vec<_>> =
-            (0..p).map(|rank| plan.prepare().steps(Rank(rank)).collect()).collect();
-        let used = |index: usize| {
-            steps.iter().any(|steps: &Vec<ringattn_plan::Step>| !steps[index].send.is_empty())
-        };
-        let rounds = (0..steps[0].len()).filter(|&index| used(index)).count();
-        assert_eq!(rounds as u32, expected, "p = {p}");
-        let sent =
-            |steps: &Vec<ringattn_plan::Step>| steps.iter().filter(|s| !s.send.is_empty()).count();
-        let busiest = steps.iter().map(sent).max().unwrap() as u32;
-        assert_eq!(busiest, p.ilog2() + u32::from(!p.is_power_of_two()), "p = {p}");
+    let to_all = [0, 1, 3, 2, 4, 4, 4, 3, 5, 5, 5, 5, 5, 5, 5, 4, 6];
+    let to_root = [0, 1, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 4, 4, 4, 4, 5];
+    for (p, (all, root)) in (1..).zip(to_all.into_iter().zip(to_root)) {
+        assert_eq!((tree_rounds(p), reduce_rounds(p)), (all, root), "p = {p}");
+        for (schedule, expected, busiest) in [
+            (Schedule::Tree, all, p.ilog2() + u32::from(!p.is_power_of_two())),
+            (Schedule::TreeReduce, root, u32::from(p > 1)),
+        ] {
+            let layout = Layout::new(LayoutKind::Striped, None, 64, p).unwrap();
+            let problem = problem(1, 64, None);
+            let plan = Plan::with_replicated_queries(problem, layout, schedule).unwrap();
+            // Counted: steps in which anybody sends, and the messages that the busiest rank sends.
+            let steps: Vec<Vec<Step>> =
+                (0..p).map(|rank| plan.prepare().steps(Rank(rank)).collect()).collect();
+            let used = |index: usize| steps.iter().any(|steps| !steps[index].send.is_empty());
+            let rounds = (0..steps[0].len()).filter(|&index| used(index)).count();
+            assert_eq!(rounds as u32, expected, "{schedule} p = {p}");
+            let sent = |steps: &Vec<Step>| steps.iter().filter(|s| !s.send.is_empty()).count();
+            let most = steps.iter().map(sent).max().unwrap() as u32;
+            assert_eq!(most, busiest, "{schedule} p = {p}");
+        }
     }
 }
 
@@ -162,7 +185,7 @@ fn pictures() {
     let picture = |p, schedule: Schedule, expected: expect_test::Expect| {
         let keys = Layout::new(LayoutKind::Striped, None, 12, p).unwrap();
         let plan = match schedule {
-            Schedule::Tree => {
+            Schedule::Tree | Schedule::TreeReduce => {
                 Plan::with_replicated_queries(problem(1, 12, None), keys, schedule).unwrap()
             }
             _ => {
@@ -196,6 +219,32 @@ fn pictures() {
            3 |   3   .  =2  =1   .
            4 |   4  >0   .   .  <0
            5 |   5  >1   .   .  <1
+    "#]],
+    );
+    picture(
+        4,
+        Schedule::TreeReduce,
+        snapshot![[r#"
+        tree-reduce, striped in blocks of 1, 1 queries over 12 keys on 4 ranks, mask intervals(1)
+        rank |   0   1   2
+           0 |   0  <1  <2
+           1 |   1  >0   .
+           2 |   2  <3  >0
+           3 |   3  >2   .
+    "#]],
+    );
+    picture(
+        6,
+        Schedule::TreeReduce,
+        snapshot![[r#"
+        tree-reduce, striped in blocks of 1, 1 queries over 12 keys on 6 ranks, mask intervals(1)
+        rank |   0   1   2   3
+           0 |   0  <4  <1  <2
+           1 |   1  <5  >0   .
+           2 |   2   .  <3  >0
+           3 |   3   .  >2   .
+           4 |   4  >0   .   .
+           5 |   5  >1   .   .
     "#]],
     );
     picture(

@@ -4,8 +4,8 @@
 
 use ringattn_core::{AttentionShape, DType, Mask, Rank};
 use ringattn_plan::{
-    BlockId, Cargo, CheckError, Handover, Layout, LayoutKind, Operand, Plan, PlanError, Problem,
-    QueriesId, QueryPlacement, Schedule, Step, Transfer, Transfers, check_steps,
+    Attend, BlockId, Cargo, CheckError, Handover, Layout, LayoutKind, Operand, Plan, PlanError,
+    Problem, QueriesId, QueryPlacement, Schedule, Step, Transfer, Transfers, check_steps,
 };
 
 const NONE: Transfers = Transfers::NONE;
@@ -20,10 +20,14 @@ fn plan() -> Plan {
 
 /// Two new queries over four ranks.
 fn tree() -> Plan {
+    tree_by(Schedule::Tree)
+}
+
+fn tree_by(schedule: Schedule) -> Plan {
     let mask = Mask::Full;
     let problem = Problem { queries: 2, mask, ..plan().problem().clone() };
     let layout = Layout::new(LayoutKind::Striped, None, 12, 4).unwrap();
-    Plan::with_replicated_queries(problem, layout, Schedule::Tree).unwrap()
+    Plan::with_replicated_queries(problem, layout, schedule).unwrap()
 }
 
 fn refused(spoil: impl Fn(&mut Vec<Vec<Step>>)) -> CheckError {
@@ -143,6 +147,44 @@ fn faults_of_states_are_named() {
 }
 
 #[test]
+fn faults_on_the_way_to_the_root_are_named() {
+    let plan = tree_by(Schedule::TreeReduce);
+    let refused = |spoil: &dyn Fn(&mut Vec<Vec<Step>>)| refused_of(&plan, spoil);
+    let block = BlockId(Rank(1));
+    let attended = |rank, expected, actual| CheckError::Attended { rank, block, expected, actual };
+
+    let kept = |steps: &mut Vec<Vec<Step>>| {
+        steps[1][1].send = NONE;
+        steps[0][1].receive = NONE;
+    };
+    assert_eq!(refused(&kept), attended(Rank(0), 1, 0));
+
+    // Rank 1 would be left with a state that is not the whole.
+    let copied = |steps: &mut Vec<Vec<Step>>| {
+        steps[1][1].send.iter_mut().for_each(|transfer| {
+            transfer.cargo = Cargo::State(QueriesId(Rank(0)), Handover::Copied);
+        });
+    };
+    assert_eq!(refused(&copied), attended(Rank(1), 0, 1));
+
+    // Merged on the way up and by the root once more.
+    let again = |steps: &mut Vec<Vec<Step>>| {
+        let cargo = Cargo::State(QueriesId(Rank(0)), Handover::Copied);
+        let state = |peer| Transfers::new(None, Some(Transfer { cargo, peer: Rank(peer) }));
+        steps[1][0].send = state(2);
+        steps[2][0].receive = state(1);
+        steps[1][0].attend = None;
+        steps[1].insert(0, Step { attend: plan_attend(&plan), ..Step::idle(0) });
+    };
+    assert_eq!(refused(&again), attended(Rank(0), 1, 2));
+}
+
+/// What rank 1 attends.
+fn plan_attend(plan: &Plan) -> Option<Attend> {
+    plan.prepare().steps(Rank(1)).find_map(|step| step.attend)
+}
+
+#[test]
 fn faults_of_visiting_queries_are_named() {
     let problem = plan().problem().clone();
     let plan = Plan::new(problem, plan().key_layout().clone(), Schedule::RingPassQ).unwrap();
@@ -198,10 +240,12 @@ fn queries_must_be_where_the_schedule_needs_them() {
     let placement =
         |schedule, expected, actual| Err(PlanError::Placement { schedule, expected, actual });
     let (sharded, replicated) = (QueryPlacement::Sharded, QueryPlacement::Replicated);
-    assert_eq!(
-        Plan::new(problem.clone(), layout.clone(), Schedule::Tree),
-        placement(Schedule::Tree, replicated, sharded)
-    );
+    for schedule in [Schedule::Tree, Schedule::TreeReduce] {
+        assert_eq!(
+            Plan::new(problem.clone(), layout.clone(), schedule),
+            placement(schedule, replicated, sharded)
+        );
+    }
     for schedule in [Schedule::RingPassKv, Schedule::RingPassQ, Schedule::Gather] {
         assert_eq!(
             Plan::with_replicated_queries(problem.clone(), layout.clone(), schedule),

@@ -17,7 +17,9 @@ use ringattn_model::{
     Listener, Model, RankGeneration, Sampling, StoreError, StoredCache, TokenScore, Visitors,
     check_target, generate_rank, save_rank, visitors,
 };
-use ringattn_plan::{Expectation, Layout, Plan, Problem, Schedule, tree_rounds};
+use ringattn_plan::{
+    AnswerPlacement, Expectation, Layout, Plan, Problem, reduce_rounds, tree_rounds,
+};
 use serde::Serialize;
 use shard::{GeneratedShard, Story};
 use std::path::PathBuf;
@@ -107,14 +109,15 @@ pub struct GenerateResult {
 /// The steps of decoding: one per generated token but the last.
 #[derive(Clone, Debug, Serialize)]
 pub struct DecodeReport {
-    /// `tree`.
+    /// `tree-reduce` where rank 0 computes the dense layers, else `tree`.
     pub schedule: String,
     /// Where the dense layers were computed: `root`, on rank 0 with all threads of the process, or
     /// `repeated` by every rank.
     pub dense: &'static str,
     /// Steps.
     pub steps: usize,
-    /// Rounds of messages per layer: `log2 p` for powers of two, else `floor(log2 p) + 2`.
+    /// Rounds of messages per layer: `ceil(log2 p)`; of `tree` that to all ranks, `floor(log2 p) + 2` where
+    /// `p` is no power of two.
     pub rounds_per_layer: u32,
     /// The same for all layers.
     pub rounds_per_token: u64,
@@ -409,7 +412,7 @@ fn last_plan(world: &World<'_>, layout: &Layout) -> Result<Plan, Error> {
     let mask = Mask::Intervals(QueryIntervals::new([whole]));
     let (shape, kv_dtype) = (world.model.config.attention, world.dtype);
     let problem = Problem { shape, queries: 1, keys, mask, kv_dtype };
-    Ok(Plan::with_replicated_queries(problem, layout.clone(), Schedule::Tree)?)
+    Ok(Plan::with_replicated_queries(problem, layout.clone(), world.dense.tree())?)
 }
 
 fn result(world: &World<'_>, ranks: &[GeneratedShard], story: &Story) -> GenerateResult {
@@ -442,12 +445,16 @@ fn result(world: &World<'_>, ranks: &[GeneratedShard], story: &Story) -> Generat
 
 fn decode_report(world: &World<'_>, ranks: &[GeneratedShard], steps: usize) -> DecodeReport {
     let shape = world.model.config.attention;
-    let rounds = tree_rounds(world.options.ranks);
+    let schedule = world.dense.tree();
+    let rounds = match schedule.answer_placement() {
+        AnswerPlacement::Root => reduce_rounds(world.options.ranks),
+        AnswerPlacement::WithQueries => tree_rounds(world.options.ranks),
+    };
     let per_token = |count: fn(&Expectation) -> u64| -> Vec<f64> {
         ranks.iter().map(|rank| count(rank.decoded()) as f64 / steps.max(1) as f64).collect()
     };
     DecodeReport {
-        schedule: Schedule::Tree.to_string(),
+        schedule: schedule.to_string(),
         dense: match world.dense {
             DensePlacement::Root { .. } => "root",
             DensePlacement::Repeated => "repeated",

@@ -242,23 +242,20 @@ fn traffic_follows_the_formula() {
     for p in 2..=9_u32 {
         let (_, report) = run(&model, &input, &options(p, LayoutKind::Striped));
         let decode = &report.result.decode;
-        let butterfly = p.ilog2();
-        let beyond = 1 << butterfly;
-        let rounds = if p == beyond { butterfly } else { butterfly + 2 };
+        let rounds = p.next_power_of_two().ilog2();
         assert_eq!((decode.steps, decode.rounds_per_layer), (4, rounds));
-        assert_eq!(decode.received_kv_bytes, 0);
-        for rank in 0..p {
-            let messages = match rank {
-                rank if rank >= beyond => 1,
-                rank => butterfly + u32::from(rank + beyond < p),
-            } * model.config.layers as u32;
-            let at = rank as usize;
-            assert_eq!(decode.messages_per_token[at], f64::from(messages), "p = {p}");
-            assert_eq!(decode.received_bytes_per_token[at], f64::from(messages) * state);
+        assert_eq!((decode.schedule.as_str(), decode.dense), ("tree-reduce", "root"));
+        assert_eq!((decode.received_kv_bytes, decode.state_bytes as f64), (0, state));
+        let layers = model.config.layers as f64;
+        // Rank 0 gets a message a round; every other rank sends one.
+        assert_eq!(decode.messages_per_token[0], f64::from(rounds) * layers, "p = {p}");
+        let messages: f64 = decode.messages_per_token.iter().sum();
+        assert_eq!(messages, f64::from(p - 1) * layers, "p = {p}");
+        for rank in 0..p as usize {
+            let (messages, sent) = (decode.messages_per_token[rank], f64::from(rank.min(1) as u32));
+            assert_eq!(decode.received_bytes_per_token[rank], messages * state);
+            assert_eq!(decode.sent_bytes_per_token[rank], sent * layers * state, "p = {p}");
         }
-        let sent: f64 = decode.sent_bytes_per_token.iter().sum();
-        let received: f64 = decode.received_bytes_per_token.iter().sum();
-        assert_eq!(sent, received);
     }
 }
 

@@ -82,8 +82,9 @@ fn a_decoding_step_counts_what_was_predicted() {
             };
             let decode = predict(&request).unwrap().decode.unwrap();
             let schedules: Vec<_> = decode.iter().map(|step| step.schedule.as_str()).collect();
-            assert_eq!(schedules, ["tree", "ring-pass-kv", "gather"]);
+            assert_eq!(schedules, ["tree-reduce", "tree", "ring-pass-kv", "gather"]);
             let tree = &decode[0];
+            assert_eq!(tree.schedule, measured.schedule);
             let most = |counts: &[f64]| counts.iter().copied().fold(0.0, f64::max);
             assert_eq!(measured.steps, 1);
             assert_eq!(tree.rounds_per_layer, measured.rounds_per_layer, "{name} p={ranks}");

@@ -147,6 +147,7 @@ fn a_plan_is_plain_data() {
         "step",
         "ring",
         "tree",
+        "reduce",
         "gather",
         "timeline",
         "closed_form/mod",

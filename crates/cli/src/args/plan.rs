@@ -59,7 +59,7 @@ pub(crate) struct PlanArgs {
     #[command(flatten)]
     pub(crate) conditions: ConditionArgs,
     /// What the next token costs behind all these: rounds, bytes and simulated time of its attention by
-    /// tree, ring and gather, in the layout to take; for at most 1024 ranks
+    /// a tree to rank 0, a tree to all, ring and gather, in the layout to take; for at most 1024 ranks
     #[arg(long)]
     pub(crate) decode: bool,
     /// Print which rank attends which block in which step, for at most 1024 ranks

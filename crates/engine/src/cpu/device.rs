@@ -31,10 +31,21 @@ impl Device {
     /// # Errors
     /// When they cannot be started or pinned.
     pub fn team(&self, rank: Rank) -> Result<Arc<Team>, KernelError> {
-        let pinning = match self.affinity {
+        Ok(Arc::new(Team::new(self.threads, self.pinning(rank.index() * self.threads))?))
+    }
+
+    /// So many threads for what rank 0 does while the others wait, on the processors of all.
+    ///
+    /// # Errors
+    /// When they cannot be started or pinned.
+    pub fn process_team(&self, threads: usize) -> Result<Arc<Team>, KernelError> {
+        Ok(Arc::new(Team::new(threads, self.pinning(0))?))
+    }
+
+    fn pinning(&self, first: usize) -> Pinning {
+        match self.affinity {
             Affinity::Free => Pinning::Free,
-            Affinity::Pinned => Pinning::From { first: rank.index() * self.threads },
-        };
-        Ok(Arc::new(Team::new(self.threads, pinning)?))
+            Affinity::Pinned => Pinning::From { first },
+        }
     }
 }

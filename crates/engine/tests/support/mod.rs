@@ -136,6 +136,12 @@ fn ring_from(
     let mut timeline = Timeline { world_size: plan.world_size(), spans: Vec::new() };
     for (rank, (attention, measured, spans)) in (0..).map(Rank).zip(results) {
         timeline.spans.extend(spans);
+        gathered.measured.push(measured);
+        if !plan.answers(rank) {
+            let empty = attention.lse.iter().all(|lse| lse.0 == f32::NEG_INFINITY);
+            assert!(empty && attention.out.iter().all(|&x| x == 0.0), "rank {rank} has a rest");
+            continue;
+        }
         let rows = plan.query_count(rank) as usize;
         for (slot, position) in plan.query_positions(rank).enumerate() {
             let at = position.0 as usize;
@@ -146,7 +152,6 @@ fn ring_from(
                 write_once(&mut gathered.lse[head * total + at..][..1], std::iter::once(lse));
             }
         }
-        gathered.measured.push(measured);
     }
     Ok((gathered, timeline))
 }

@@ -2,8 +2,9 @@
 //!
 //! An extension places its tokens, computes their keys and values layer by layer, adds those of this
 //! rank to the cache and attends it by the plan. Many new tokens are sharded like their keys, and either
-//! keys and values or queries go round; few are on every rank, and partial states meet in a tree. Then the
-//! dense layers of those few are computed where [`DensePlacement`] says. Knows no sampling and no text.
+//! keys and values or queries go round; few are on every rank, and partial states meet in a tree. Where the
+//! dense layers of those few are computed [`DensePlacement`] says, and the tree leads there and no further.
+//! Knows no sampling and no text.
 
 use super::GenerateError;
 use super::extension::{Extension, newest, prompt_segment};
@@ -15,10 +16,10 @@ use ringattn_core::DType;
 use ringattn_core::{Elements, Position, Rank, try_filled};
 use ringattn_engine::cpu::{
     Arrangement, CacheShape, CpuBackend, CpuState, Device, Isa, Kernel, KvCache, OutputRows,
-    Pinning, SharedRows, Team,
+    SharedRows,
 };
 use ringattn_engine::{Job, Measured, NonFinite, Overlap, RankPlan, Recorder, Trace, run};
-use ringattn_plan::{Expectation, Layout, LayoutKind, Schedule};
+use ringattn_plan::{Expectation, Layout, LayoutKind, QueryPlacement, Schedule};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +34,17 @@ pub enum DensePlacement {
     },
     /// Every rank for itself: for ranks with memory of their own, which spares a message per layer.
     Repeated,
+}
+
+impl DensePlacement {
+    /// By which schedule tokens that are on every rank are attended: the answer is needed where the dense
+    /// layers are computed.
+    pub fn tree(self) -> Schedule {
+        match self {
+            Self::Root { .. } => Schedule::TreeReduce,
+            Self::Repeated => Schedule::Tree,
+        }
+    }
 }
 
 /// What every rank is told.
@@ -134,7 +146,8 @@ struct Batch<'t> {
     positions: Vec<Position>,
     /// Which of these have their keys here, by index.
     owned: Vec<usize>,
-    schedule: Schedule,
+    /// Where their queries are.
+    queries: QueryPlacement,
     /// Whether this rank computes their dense layers.
     computes: bool,
 }
@@ -164,8 +177,7 @@ impl<'a, C: Communicator> Decoder<'a, C> {
             DensePlacement::Root { threads }
                 if comm.rank() == ROOT && threads != team.threads() =>
             {
-                let team = Team::new(threads, Pinning::Free).map_err(GenerateError::from_team)?;
-                Some(Workers::new(Arc::new(team)))
+                Some(Workers::new(job.device.process_team(threads)?))
             }
             _ => None,
         };
@@ -237,11 +249,13 @@ impl<'a, C: Communicator> Decoder<'a, C> {
         let new = self.place(tokens.len() as u64, placement)?;
         let config = &self.job.model.config;
         let layouts = (&new, self.cache.layout());
-        let extension = Extension::new((config, self.cache.shape().dtype), layouts, placement)?;
+        let how = (placement, self.job.dense.tree());
+        let extension = Extension::new((config, self.cache.shape().dtype), layouts, how)?;
         let prepared = extension.prepare();
         let plans: Vec<_> =
             prepared.iter().map(|plan| RankPlan::new(plan, self.comm.rank())).collect();
-        let batch = self.batch(tokens, (start, &new), extension.schedule());
+        let queries = extension.schedule().query_placement();
+        let batch = self.batch(tokens, (start, &new), queries);
         let hidden = self.forward(&batch, |layer| &plans[extension.of_layer(layer)])?;
         self.counted = self.counted.then(std::mem::take(&mut self.extension));
         let rows = self.collect(&batch, hidden, &new, wanted)?;
@@ -286,10 +300,10 @@ impl<'a, C: Communicator> Decoder<'a, C> {
         &self,
         tokens: &'t [u32],
         (start, new): (u64, &Layout),
-        schedule: Schedule,
+        queries: QueryPlacement,
     ) -> Batch<'t> {
         let rank = self.comm.rank();
-        let replicated = schedule == Schedule::Tree;
+        let replicated = queries == QueryPlacement::Replicated;
         let positions: Vec<_> = if replicated {
             (start..start + tokens.len() as u64).map(Position).collect()
         } else {
@@ -301,12 +315,12 @@ impl<'a, C: Communicator> Decoder<'a, C> {
         let owned = (0..positions.len()).filter(|&row| mine(positions[row])).collect();
         let shared = matches!(self.job.dense, DensePlacement::Root { .. });
         let computes = !replicated || !shared || rank == ROOT;
-        Batch { tokens, positions, owned, schedule, computes }
+        Batch { tokens, positions, owned, queries, computes }
     }
 
     fn dense_workers(&self, batch: &Batch<'_>) -> &Workers {
-        match (&self.root_workers, batch.schedule) {
-            (Some(workers), Schedule::Tree) => workers,
+        match (&self.root_workers, batch.queries) {
+            (Some(workers), QueryPlacement::Replicated) => workers,
             _ => &self.workers,
         }
     }
@@ -376,7 +390,7 @@ impl<'a, C: Communicator> Decoder<'a, C> {
     ) -> Result<Projections, GenerateError> {
         let shared = matches!(self.job.dense, DensePlacement::Root { .. });
         match projected {
-            Some(projected) if batch.schedule != Schedule::Tree || !shared => Ok(projected),
+            Some(projected) if batch.queries == QueryPlacement::Sharded || !shared => Ok(projected),
             projected => Ok(self.comm.broadcast(projected, ROOT)?),
         }
     }
@@ -444,7 +458,7 @@ impl<'a, C: Communicator> Decoder<'a, C> {
             Wanted::Last => len - 1,
             Wanted::All => 0,
         };
-        if batch.schedule == Schedule::Tree {
+        if batch.queries == QueryPlacement::Replicated {
             let root = self.comm.rank() == ROOT;
             return Ok(root.then(|| hidden[first as usize * width..].to_vec()));
         }

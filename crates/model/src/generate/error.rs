@@ -4,7 +4,7 @@ use crate::forward::DensePassError;
 use ringattn_comm::CommError;
 use ringattn_core::{OutOfMemory, Position};
 use ringattn_engine::EngineError;
-use ringattn_engine::cpu::{CacheError, KernelError, TeamError};
+use ringattn_engine::cpu::{CacheError, KernelError};
 use ringattn_plan::{LayoutError, PlanError};
 use thiserror::Error;
 
@@ -58,9 +58,5 @@ pub enum GenerateError {
 impl GenerateError {
     pub(super) fn from_layout(error: LayoutError) -> Self {
         Self::Plan(error.into())
-    }
-
-    pub(super) fn from_team(error: TeamError) -> Self {
-        Self::Kernel(error.into())
     }
 }

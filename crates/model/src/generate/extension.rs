@@ -5,7 +5,7 @@
 //! new tokens, `Tq = ceil(T / p)` on the busiest rank, `w` bytes a number of the cache, and no window:
 //!
 //! ```text
-//! tree          r T Hq (d + 2) 4                              r = log2 p messages, or floor(log2 p) + 1
+//! tree          r T Hq (d + 2) 4                              r = ceil(log2 p) messages
 //! ring pass-Q   ((T - Tq) Hq d + (p - 1) Tq Hq (d + 2)) 4
 //! ring pass-KV  (T + P - n) 2 Hk d w                          n tokens in the smallest shard
 //! ```
@@ -18,7 +18,8 @@
 //! dense layers cost more than their weights' reading, it is not taken; up to [`FEW`] tokens pass-Q is not,
 //! where every rank would read all weights for a row or two, and messages are so short that their number
 //! counts, about `log2 p` of the tree against `2 p`. One new token and generated ones always take the tree:
-//! decoding neither gathers the cache nor walks the ring.
+//! decoding neither gathers the cache nor walks the ring. Which tree it is, to all ranks or to rank 0, is the
+//! caller's to say; its busiest rank receives the same.
 
 use super::decoder::Placement;
 use crate::config::ModelConfig;
@@ -42,11 +43,12 @@ pub(super) struct Extension {
 }
 
 impl Extension {
-    /// `new` lays out the new tokens, counted from 0; `all` the cached and the new ones.
+    /// `new` lays out the new tokens, counted from 0; `all` the cached and the new ones. `tree` is the
+    /// schedule of tokens that are on every rank.
     pub(super) fn new(
         (config, dtype): (&ModelConfig, DType),
         layouts: (&Layout, &Layout),
-        placement: Placement,
+        (placement, tree): (Placement, Schedule),
     ) -> Result<Self, PlanError> {
         let (new, all) = layouts;
         let mut windows: Vec<Option<u64>> = Vec::new();
@@ -64,7 +66,7 @@ impl Extension {
             Problem { shape, queries, keys, mask, kv_dtype: dtype }
         };
         let problems: Vec<_> = windows.iter().map(problem).collect();
-        let (schedule, plans) = choose((&problems, &of_layer), layouts, placement)?;
+        let (schedule, plans) = choose((&problems, &of_layer), layouts, (placement, tree))?;
         Ok(Self { plans, of_layer, schedule })
     }
 
@@ -131,23 +133,23 @@ fn mask(window: Option<u64>, cached: u64, queries: u64) -> Mask {
 fn choose(
     (problems, of_layer): (&[Problem], &[usize]),
     layouts: (&Layout, &Layout),
-    placement: Placement,
+    (placement, tree): (Placement, Schedule),
 ) -> Result<(Schedule, Vec<Plan>), PlanError> {
     let tokens = layouts.0.len();
     let plans = |schedule| -> Result<Vec<_>, _> {
         problems.iter().map(|problem| plan(problem, layouts, schedule)).collect()
     };
     if tokens == 1 || matches!(placement, Placement::Generated(_)) {
-        return Ok((Schedule::Tree, plans(Schedule::Tree)?));
+        return Ok((tree, plans(tree)?));
     }
     let mut best = (Schedule::RingPassKv, plans(Schedule::RingPassKv)?);
     let mut fewest = received_bytes(&best.1, of_layer);
-    let others = [(Schedule::RingPassQ, tokens > FEW), (Schedule::Tree, tokens <= REPLICATED)];
+    let others = [(Schedule::RingPassQ, tokens > FEW), (tree, tokens <= REPLICATED)];
     for (schedule, _) in others.into_iter().filter(|&(_, sensible)| sensible) {
         let plans = plans(schedule)?;
         let bytes = received_bytes(&plans, of_layer);
         // The tree reads the weights once: of schedules alike it is taken.
-        if bytes < fewest || (bytes == fewest && schedule == Schedule::Tree) {
+        if bytes < fewest || (bytes == fewest && schedule == tree) {
             (best, fewest) = ((schedule, plans), bytes);
         }
     }
@@ -197,7 +199,12 @@ mod tests {
     fn chosen(shape: AttentionShape, (queries, keys): (u64, u64), ranks: u32) -> Schedule {
         let (new, all) = layouts((queries, keys), ranks);
         let problems = [problem(shape, queries, keys)];
-        choose((&problems, &[0, 0, 0]), (&new, &all), PROMPT).unwrap().0
+        let chosen =
+            |tree| choose((&problems, &[0, 0, 0]), (&new, &all), (PROMPT, tree)).unwrap().0;
+        let (to_all, to_root) = (chosen(Schedule::Tree), chosen(Schedule::TreeReduce));
+        let replaced = if to_root == Schedule::TreeReduce { Schedule::Tree } else { to_root };
+        assert_eq!(to_all, replaced, "{queries} of {keys}, {ranks}");
+        to_all
     }
 
     #[test]
@@ -242,8 +249,9 @@ mod tests {
                 };
                 let (p, own) = (u64::from(ranks), queries.div_ceil(u64::from(ranks)));
                 let messages = u64::from(ranks.ilog2() + u32::from(!ranks.is_power_of_two()));
-                let tree = messages * queries * 6 * 10 * 4;
-                assert_eq!(bytes(Schedule::Tree), u128::from(tree));
+                let tree = u128::from(messages * queries * 6 * 10 * 4);
+                assert_eq!(bytes(Schedule::Tree), tree);
+                assert_eq!(bytes(Schedule::TreeReduce), tree);
                 // Where some cached tokens are on every rank, all of them are seen.
                 if keys > 10 {
                     let pass_q = ((queries - own) * 6 * 8 + (p - 1) * own * 6 * 10) * 4;

@@ -136,7 +136,9 @@ pub fn price(plan: &Plan) -> Result<Cost, CostError> {
     check_size(plan)?;
     match plan.schedule() {
         Schedule::RingPassKv => price_ring(plan),
-        Schedule::RingPassQ | Schedule::Gather | Schedule::Tree => enumerate::price(plan),
+        Schedule::RingPassQ | Schedule::Gather | Schedule::Tree | Schedule::TreeReduce => {
+            enumerate::price(plan)
+        }
     }
 }
 

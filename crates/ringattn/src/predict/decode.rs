@@ -1,7 +1,8 @@
 //! One decoding step: a new token behind the request's tokens, by every schedule that can do it.
 //!
-//! The tree has the query on every rank and moves states; ring and gather have it on the rank that holds
-//! its key and move the cache there. Counts come from the plans' own steps, times from simulating one
+//! The trees have the query on every rank and move states, to rank 0 (what `generate` runs between threads) or
+//! to all (what it runs between processes); ring and gather have it on the rank that holds its key and move
+//! the cache there. Counts come from the plans' own steps, times from simulating one
 //! layer of each mask, as many times as there are layers: the next layer's query needs this one's answer.
 //! Knows nothing of dense layers.
 
@@ -15,7 +16,8 @@ use ringattn_plan::{
 use serde::Serialize;
 
 /// What is compared.
-const SCHEDULES: [Schedule; 3] = [Schedule::Tree, Schedule::RingPassKv, Schedule::Gather];
+const SCHEDULES: [Schedule; 4] =
+    [Schedule::TreeReduce, Schedule::Tree, Schedule::RingPassKv, Schedule::Gather];
 
 /// Tokens of a block of generated ones, as `generate` deals them out unless told otherwise.
 const GENERATED_BLOCK: u64 = 16;
