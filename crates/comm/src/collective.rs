@@ -72,7 +72,7 @@ pub(crate) fn gather<C: Communicator, M: Message>(
 
 /// Binomial tree, by the distance from the root: `d` receives from `d` without its highest bit and
 /// sends to `d + 2^k` for every `2^k > d`.
-pub(crate) fn broadcast<C: Communicator, M: Message + Clone>(
+pub(crate) fn broadcast_binomial<C: Communicator, M: Message + Clone>(
     comm: &C,
     message: Option<M>,
     root: Rank,
@@ -96,6 +96,30 @@ pub(crate) fn broadcast<C: Communicator, M: Message + Clone>(
         .map(|further| {
             comm.immediate_send(message.clone(), after(root, further, size), Tag::BROADCAST)
         })
+        .collect::<Result<Vec<_>, _>>()?;
+    sends.into_iter().try_for_each(SendRequest::wait)?;
+    Ok(message)
+}
+
+/// Linear: the root tells every rank itself, the last one first, and none has to be woken to pass it on. For
+/// ranks to which a message is a handle. States that are then reduced to lower ranks have the longer way from
+/// the higher ones, so these begin first.
+pub(crate) fn broadcast_linear<C: Communicator, M: Message + Clone>(
+    comm: &C,
+    message: Option<M>,
+    root: Rank,
+) -> Result<M, CommError> {
+    let (rank, size) = (comm.rank(), comm.size());
+    if root.0 >= size {
+        return Err(CommError::NoSuchRank { rank, peer: root, size });
+    }
+    if rank != root {
+        return comm.immediate_receive::<M>(root, Tag::BROADCAST)?.wait();
+    }
+    let message = message.ok_or(CommError::NothingToBroadcast { root })?;
+    let others = (0..size).rev().map(Rank).filter(|&other| other != root);
+    let sends = others
+        .map(|other| comm.immediate_send(message.clone(), other, Tag::BROADCAST))
         .collect::<Result<Vec<_>, _>>()?;
     sends.into_iter().try_for_each(SendRequest::wait)?;
     Ok(message)

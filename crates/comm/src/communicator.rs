@@ -91,7 +91,7 @@ pub trait Communicator {
     where
         Self: Sized,
     {
-        collective::broadcast(self, message, root)
+        collective::broadcast_binomial(self, message, root)
     }
 
     /// Every rank's message in rank order, on every rank (MPI_Allgather; MPI 4.1, 6.7). Passes the

@@ -15,7 +15,7 @@ pub use request::LocalReceive;
 use crate::deadline::Observe;
 use crate::request::Route;
 use crate::world::{Cause, Watch, World};
-use crate::{CommError, Communicator, Counters, MatchedSend, Tag};
+use crate::{CommError, Communicator, Counters, MatchedSend, Tag, collective};
 pub(crate) use mailbox::Mailbox;
 use mailbox::{Envelope, Posted};
 use ringattn_core::{Message, Rank};
@@ -112,5 +112,13 @@ impl Communicator for LocalCommunicator {
 
     fn counters(&self) -> Counters {
         self.counters.get()
+    }
+
+    fn broadcast<M: Message + Clone>(
+        &self,
+        message: Option<M>,
+        root: Rank,
+    ) -> Result<M, CommError> {
+        collective::broadcast_linear(self, message, root)
     }
 }

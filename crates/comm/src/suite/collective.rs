@@ -1,6 +1,7 @@
 //! The collective operations, under jitter.
 
 use super::{Block, SuiteError, after, before, equal};
+use crate::collective::{broadcast_binomial, broadcast_linear};
 use crate::{CommError, Communicator, ReceiveRequest, SendRequest, Tag};
 use ringattn_core::Rank;
 use std::thread;
@@ -57,8 +58,13 @@ pub(super) fn broadcast<C: Communicator>(comm: &C) -> Result<(), SuiteError> {
     for (round, root) in (0..).zip(roots(comm)) {
         jitter(comm, round);
         let own = (comm.rank() == root).then(|| Block::signed(root, round));
-        let block = comm.broadcast(own, root)?;
+        let block = comm.broadcast(own.clone(), root)?;
         equal(comm, "broadcast block", block, Block::signed(root, round))?;
+        // Whichever the communicator takes, both work over its messages.
+        for broadcast in [broadcast_binomial, broadcast_linear] {
+            let block = broadcast(comm, own.clone(), root)?;
+            equal(comm, "broadcast block", block, Block::signed(root, round))?;
+        }
     }
     let refused = comm.broadcast::<Block>(None, comm.rank());
     let expected = CommError::NothingToBroadcast { root: comm.rank() };
