@@ -174,11 +174,18 @@ fn next<T>(queue: &Mutex<std::vec::IntoIter<T>>) -> Option<T> {
 
 #[cfg(target_os = "linux")]
 mod affinity {
+    use rustix::io::Errno;
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+    use std::sync::OnceLock;
+
+    /// The processors that the process may use, as the first thread found that was to be bound: a thread
+    /// that is bound sees its own alone, and so do those that it starts.
+    static ALLOWED: OnceLock<Result<CpuSet, Errno>> = OnceLock::new();
 
     /// Binds the calling thread to the `place`-th processor that the process may use.
     pub(super) fn pin(place: usize) -> Result<(), String> {
-        let allowed = sched_getaffinity(None).map_err(|error| error.to_string())?;
+        let allowed = ALLOWED.get_or_init(|| sched_getaffinity(None));
+        let allowed = allowed.as_ref().map_err(ToString::to_string)?;
         let processors = (0..CpuSet::MAX_CPU).filter(|&processor| allowed.is_set(processor));
         let count = allowed.count() as usize;
         let Some(processor) = processors.clone().nth(place % count.max(1)) else {
@@ -238,6 +245,23 @@ mod tests {
     #[test]
     fn no_threads_is_no_team() {
         assert_eq!(Team::new(0, Pinning::Free).err(), Some(TeamError::NoThreads));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_pinned_thread_can_lead_a_team_on_other_processors() {
+        let processors = |team: &Team| {
+            let pool = team.pool.as_ref().unwrap();
+            let mine = |_: rayon::BroadcastContext<'_>| {
+                let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+                (0..rustix::thread::CpuSet::MAX_CPU).find(|&processor| allowed.is_set(processor))
+            };
+            pool.broadcast(mine)
+        };
+        let all = Team::new(3, Pinning::From { first: 0 }).unwrap();
+        let _alone = Team::new(1, Pinning::From { first: 0 }).unwrap();
+        let again = Team::new(3, Pinning::From { first: 0 }).unwrap();
+        assert_eq!(processors(&all), processors(&again));
     }
 
     #[cfg(target_os = "linux")]
