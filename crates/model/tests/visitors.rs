@@ -12,23 +12,26 @@ use ringattn_model::{
 use ringattn_plan::{Expectation, Layout, LayoutKind};
 use std::path::Path;
 
-const WAYS: [(LayoutKind, Overlap); 3] = [
-    (LayoutKind::Contiguous, Overlap::On),
-    (LayoutKind::Striped, Overlap::Off),
-    (LayoutKind::Zigzag, Overlap::On),
+const ROOT: DensePlacement = DensePlacement::Root { threads: 1 };
+
+const WAYS: [(LayoutKind, Overlap, DensePlacement); 4] = [
+    (LayoutKind::Contiguous, Overlap::On, DensePlacement::Repeated),
+    (LayoutKind::Striped, Overlap::Off, DensePlacement::Repeated),
+    (LayoutKind::Striped, Overlap::On, ROOT),
+    (LayoutKind::Zigzag, Overlap::On, ROOT),
 ];
 
 /// What this rank counts of each piece of a prompt, one behind the other.
 fn counts<C: Communicator>(
-    (model, overlap): (&Model, Overlap),
-    kind: LayoutKind,
+    model: &Model,
+    (kind, overlap, dense): (LayoutKind, Overlap, DensePlacement),
     pieces: &[u64],
     comm: &C,
 ) -> Vec<Counted> {
     let job = DecoderJob {
         model,
         device: Device { isa: model.isa(), threads: 1, affinity: Affinity::Free },
-        dense: DensePlacement::Repeated,
+        dense,
         non_finite: NonFinite::Refuse,
         overlap,
         recorder: None,
@@ -65,11 +68,12 @@ fn what_visits_is_known_before() {
         let layers = model.config.layers as u64;
         let mut of_any = [0; 3];
         for (pieces, ranks) in prompts.iter().flat_map(|pieces| (1..=5).map(move |p| (pieces, p))) {
-            for (kind, overlap) in WAYS {
+            for way @ (kind, _, dense) in WAYS {
                 let (empty, dealt) = (Layout::empty(ranks).unwrap(), (kind, None));
                 let lengths = pieces.iter().copied();
-                let known = visitors(&model.config, DType::F32, empty, dealt, lengths).unwrap();
-                let work = |comm| Ok::<_, String>(counts((&model, overlap), kind, pieces, &comm));
+                let known =
+                    visitors(&model.config, DType::F32, empty, (dealt, dense), lengths).unwrap();
+                let work = |comm| Ok::<_, String>(counts(&model, way, pieces, &comm));
                 let counted = local::run(ranks, local::DEFAULT_TIMEOUT, work).unwrap();
                 for (known, counted) in known.iter().zip(&counted) {
                     let measured = most(counted, layers);

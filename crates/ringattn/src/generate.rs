@@ -298,7 +298,8 @@ impl<'a> World<'a> {
         let decoded = (self.input.new_tokens > 1).then_some(1);
         let (config, dealt) = (&self.model.config, (options.layout, options.block));
         let layout = self.layout.clone();
-        let ranks = visitors(config, self.dtype, layout, dealt, pieces.chain(decoded))?;
+        let how = (dealt, self.dense);
+        let ranks = visitors(config, self.dtype, layout, how, pieces.chain(decoded))?;
         if options.engine.ranks_in_process(options.ranks) == options.ranks {
             // Between threads keys, values and queries are handed over as they lie.
             let states = ranks.iter().map(|rank| rank.state_bytes);

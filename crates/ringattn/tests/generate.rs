@@ -4,7 +4,9 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use ringattn::core::DType;
-use ringattn::model::{Finish, Flow, Listener, Model, Sampling, TokenScore, visitors};
+use ringattn::model::{
+    DensePlacement, Finish, Flow, Listener, Model, Sampling, TokenScore, visitors,
+};
 use ringattn::plan::{Layout, LayoutKind};
 use ringattn::{
     Error, GenerateInput, GenerateOutput, GenerateResult, Report, RunOptions, generate, score,
@@ -209,7 +211,8 @@ fn the_memory_check_counts_states_of_visitors() {
         let threads = predicted(ranks, None) - predicted(1, None);
         let with_states = predicted(ranks, Some(piece)) - predicted(1, Some(piece));
         let (empty, dealt) = (Layout::empty(ranks).unwrap(), (LayoutKind::Striped, None));
-        let known = visitors(&model.config, DType::F32, empty, dealt, [40, 40, 40, 30]).unwrap();
+        let how = (dealt, DensePlacement::Root { threads: 1 });
+        let known = visitors(&model.config, DType::F32, empty, how, [40, 40, 40, 30]).unwrap();
         let states: u64 = known.iter().map(|rank| rank.state_bytes).sum();
         assert!(states > 0);
         assert_eq!(with_states - threads, states, "{ranks}");

@@ -1,7 +1,7 @@
 //! What ranks hold of each other while they generate, known before they do: the plans of the extensions, made
 //! as the decoder makes them, and counted. Knows no tokens and no weights.
 
-use super::decoder::Placement;
+use super::decoder::{DensePlacement, Placement};
 use super::extension::{Extension, newest, prompt_segment};
 use crate::config::ModelConfig;
 use ringattn_core::DType;
@@ -32,7 +32,7 @@ impl Visitors {
 }
 
 /// What visits each rank while `pieces` of a prompt, so many tokens each, are put behind a cache of this
-/// layout and type. A piece of one token is a step of decoding as well.
+/// layout and type, and dense layers are computed where `dense` says. A piece of one token is a step of decoding as well.
 ///
 /// # Errors
 /// When a piece cannot be laid out or planned.
@@ -40,7 +40,7 @@ pub fn visitors(
     config: &ModelConfig,
     dtype: DType,
     mut layout: Layout,
-    dealt: (LayoutKind, Option<u64>),
+    (dealt, dense): ((LayoutKind, Option<u64>), DensePlacement),
     pieces: impl IntoIterator<Item = u64>,
 ) -> Result<Vec<Visitors>, PlanError> {
     let mut ranks = vec![Visitors::default(); layout.world_size() as usize];
@@ -48,7 +48,8 @@ pub fn visitors(
         let Some(segment) = prompt_segment(&layout, len, dealt)? else { continue };
         layout.append(segment)?;
         let (new, placement) = (newest(&layout, len)?, Placement::Prompt(dealt.0, dealt.1));
-        let extension = Extension::new((config, dtype), (&new, &layout), placement)?;
+        let extension =
+            Extension::new((config, dtype), (&new, &layout), (placement, dense.tree()))?;
         for prepared in extension.prepare() {
             for (rank, visitors) in layout.ranks().zip(&mut ranks) {
                 visitors.add(&expect(&prepared, rank));
