@@ -102,8 +102,13 @@ fn on_large_pages(len: usize) -> Result<Vec<f32>, OutOfMemory> {
 /// Bytes of which the last caches of `threads` cores hold a quarter at most; at least 256 MiB.
 fn beyond_caches(threads: usize) -> usize {
     const LEAST: usize = 256 << 20;
+    LEAST.max(last_caches(threads).saturating_mul(4))
+}
+
+/// Bytes of the last caches that so many threads fill at least; 0 where the system tells none.
+pub fn last_caches(threads: usize) -> usize {
     let (bytes, sharers) = (0..8).filter_map(cache).max().unwrap_or_default();
-    LEAST.max(bytes.saturating_mul(4 * threads.div_ceil(sharers.max(1))))
+    bytes.saturating_mul(threads.div_ceil(sharers.max(1)))
 }
 
 /// Bytes of the first core's cache `index`, and how many cores share it, as Linux tells them.
@@ -112,9 +117,12 @@ fn cache(index: usize) -> Option<(usize, usize)> {
         read_to_string(format!("/sys/devices/system/cpu/cpu0/cache/index{index}/{name}")).ok()
     };
     let kibibytes: usize = read("size")?.trim().strip_suffix('K')?.parse().ok()?;
-    let map = read("shared_cpu_map")?;
-    let sharers: u32 = map.chars().filter_map(|c| c.to_digit(16)).map(u32::count_ones).sum();
-    Some((kibibytes.checked_mul(1024)?, sharers as usize))
+    Some((kibibytes.checked_mul(1024)?, sharers(&read("shared_cpu_map")?)))
+}
+
+/// Processors in a map of them, hexadecimal digits in groups.
+fn sharers(map: &str) -> usize {
+    map.chars().filter_map(|digit| digit.to_digit(16)).map(|bits| bits.count_ones() as usize).sum()
 }
 
 /// One pass of sums over both halves of `values` at once: like keys and values, two streams, of which
@@ -168,6 +176,8 @@ mod tests {
     fn the_buffer_grows_with_the_caches_of_the_threads() {
         assert!(beyond_caches(1) >= 256 << 20);
         assert!(beyond_caches(4096) >= beyond_caches(1));
+        assert!(last_caches(1) <= last_caches(4096));
+        assert_eq!((sharers("00000000,0000ff03\n"), sharers("3"), sharers("\n")), (10, 2, 0));
         assert!((0..8).filter_map(cache).all(|(bytes, cores)| bytes >= 1024 && cores >= 1));
     }
 

@@ -2,9 +2,10 @@
 
 use super::case::Case;
 use super::narrow::{Layer, shapes};
-use super::{BenchError, BenchSize, Stored, machine};
+use super::{BenchError, BenchSize, Stored};
 use ringattn_core::{DType, Elements, Growth, OutOfMemory, PlainElement, f16, try_reserved};
 use ringattn_engine::cpu::dense::{Codes, PackedMatrix, QuantisedRow};
+use ringattn_engine::cpu::limits::last_caches;
 use ringattn_engine::cpu::{Arrangement, CpuBlock, Isa, SharedRows, on_large_pages};
 use std::sync::Arc;
 
@@ -57,7 +58,7 @@ impl Inputs {
     pub(super) fn layers(&mut self, case: &Case, isa: Isa) -> Result<Vec<Arc<Layer>>, BenchError> {
         let bytes = match self.size {
             BenchSize::Smallest => 0,
-            _ => LEAST_BYTES.max(TIMES_CACHES * machine::last_caches(case.threads)),
+            _ => LEAST_BYTES.max(TIMES_CACHES * last_caches(case.threads) as u64),
         };
         let known = self.layers.iter().position(|(stored, _)| *stored == case.dtype);
         let mut layers = known.map_or(Vec::new(), |index| self.layers.swap_remove(index).1);

@@ -22,23 +22,6 @@ fn model_name(cpuinfo: &str) -> Option<String> {
     Some(name.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// Bytes of the last caches that so many threads fill at least; 0 where the system tells none.
-pub(super) fn last_caches(threads: usize) -> u64 {
-    let of_cache = |index: u32| {
-        let folder = format!("/sys/devices/system/cpu/cpu0/cache/index{index}");
-        let read = |name: &str| read_to_string(format!("{folder}/{name}")).ok();
-        let kib: u64 = read("size")?.trim().strip_suffix('K')?.parse().ok()?;
-        Some((kib * 1024, sharers(&read("shared_cpu_map")?)))
-    };
-    let (bytes, sharers) = (0..8).filter_map(of_cache).max().unwrap_or_default();
-    bytes * threads.div_ceil(sharers.max(1)) as u64
-}
-
-/// Processors in a map of them, hexadecimal digits in groups.
-fn sharers(map: &str) -> usize {
-    map.chars().filter_map(|digit| digit.to_digit(16)).map(|bits| bits.count_ones() as usize).sum()
-}
-
 /// Cache `index` of the first core, instruction caches aside.
 fn cache(index: u32) -> Option<String> {
     let read = |name: &str| {
@@ -70,8 +53,6 @@ mod tests {
         let cpuinfo = "processor\t: 0\nmodel name\t: AMD EPYC 9454  48-Core\ncpu MHz\t\t: 2596\n";
         assert_eq!(model_name(cpuinfo).as_deref(), Some("AMD EPYC 9454 48-Core"));
         assert_eq!(model_name("processor\t: 0\nCPU implementer\t: 0x41\n"), None);
-        assert_eq!((sharers("00000000,0000ff03\n"), sharers("3"), sharers("\n")), (10, 2, 0));
-        assert!(last_caches(1) <= last_caches(4096));
         for (cache, text) in [
             (("1", "Data", "48K"), Some("L1d 48 KiB")),
             (("1", "Instruction", "32K"), None),
