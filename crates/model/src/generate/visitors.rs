@@ -32,7 +32,8 @@ impl Visitors {
 }
 
 /// What visits each rank while `pieces` of a prompt, so many tokens each, are put behind a cache of this
-/// layout and type, and dense layers are computed where `dense` says. A piece of one token is a step of decoding as well.
+/// layout and type, and dense layers are computed where `dense` says. A piece of one token is a step of
+/// decoding as well.
 ///
 /// # Errors
 /// When a piece cannot be laid out or planned.
