@@ -70,6 +70,15 @@ pub(crate) fn gather<C: Communicator, M: Message>(
     Ok(Some(messages))
 }
 
+/// This rank and how many there are, if `root` is one of them.
+fn place<C: Communicator>(comm: &C, root: Rank) -> Result<(Rank, u32), CommError> {
+    let (rank, size) = (comm.rank(), comm.size());
+    if root.0 >= size {
+        return Err(CommError::NoSuchRank { rank, peer: root, size });
+    }
+    Ok((rank, size))
+}
+
 /// Binomial tree, by the distance from the root: `d` receives from `d` without its highest bit and
 /// sends to `d + 2^k` for every `2^k > d`.
 pub(crate) fn broadcast_binomial<C: Communicator, M: Message + Clone>(
@@ -77,10 +86,7 @@ pub(crate) fn broadcast_binomial<C: Communicator, M: Message + Clone>(
     message: Option<M>,
     root: Rank,
 ) -> Result<M, CommError> {
-    let (rank, size) = (comm.rank(), comm.size());
-    if root.0 >= size {
-        return Err(CommError::NoSuchRank { rank, peer: root, size });
-    }
+    let (rank, size) = place(comm, root)?;
     let distance = before(rank, root.0, size).0;
     let message = match (distance.checked_ilog2(), message) {
         (None, Some(message)) => message,
@@ -109,10 +115,7 @@ pub(crate) fn broadcast_linear<C: Communicator, M: Message + Clone>(
     message: Option<M>,
     root: Rank,
 ) -> Result<M, CommError> {
-    let (rank, size) = (comm.rank(), comm.size());
-    if root.0 >= size {
-        return Err(CommError::NoSuchRank { rank, peer: root, size });
-    }
+    let (rank, size) = place(comm, root)?;
     if rank != root {
         return comm.immediate_receive::<M>(root, Tag::BROADCAST)?.wait();
     }

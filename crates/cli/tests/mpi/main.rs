@@ -14,6 +14,8 @@
 mod support;
 
 mod job;
+#[path = "../../../comm/tests/mpi/limit.rs"]
+mod limit;
 mod truncation;
 
 use job::{Ended, Job};

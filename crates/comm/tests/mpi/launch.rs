@@ -1,5 +1,6 @@
 //! One `mpirun` with a time limit: where its ranks are, what it printed, how it ended.
 
+use super::limit::Limit;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::Read;
@@ -11,30 +12,6 @@ use tempfile::TempDir;
 
 /// The first argument of a rank.
 pub(crate) const RANK: &str = "--rank";
-
-/// How often a job is looked at.
-const LOOK: Duration = Duration::from_millis(5);
-
-/// A time limit in looks that came in time. Where a pause of 5 ms takes 50, because the machine is crowded or
-/// stood still, the job's processes get their turns no sooner, and that is no fault of theirs.
-struct Limit {
-    left: Duration,
-    looked: Instant,
-}
-
-impl Limit {
-    fn new(limit: Duration) -> Self {
-        Self { left: limit, looked: Instant::now() }
-    }
-
-    /// Pauses until the next look; whether the limit is over.
-    fn pause(&mut self) -> bool {
-        thread::sleep(LOOK);
-        self.left = self.left.saturating_sub(self.looked.elapsed().min(2 * LOOK));
-        self.looked = Instant::now();
-        self.left.is_zero()
-    }
-}
 
 /// A job under way.
 pub(crate) struct Job {

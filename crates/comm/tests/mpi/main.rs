@@ -10,6 +10,7 @@
 
 mod cases;
 mod launch;
+mod limit;
 mod ranks;
 
 use std::process::ExitCode;

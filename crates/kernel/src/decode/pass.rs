@@ -37,7 +37,7 @@ pub(super) struct Pass<'a, E> {
 const ANY: usize = 0;
 
 /// Queries of a register block at most: their weights and the sums of their products fit.
-const TOGETHER: usize = 4;
+const BLOCK: usize = 4;
 
 /// One head of a token, and its first query of a register block.
 #[derive(Clone, Copy)]
@@ -82,15 +82,15 @@ impl<E: Stored> Pass<'_, E> {
     unsafe fn group<S: Simd, const P: usize>(&mut self, lanes: &Lanes<S>, first: usize) {
         let part = first..first + S::F32_LANES;
         let rows = (self.seen.within(&part), self.summed.within(&part));
-        if rows.0.len() < S::F32_LANES {
+        if !rows.0.is_empty() && rows.0.len() < S::F32_LANES {
             self.products.fill(0.0);
         }
         // A second block of queries finds the rows in the first cache.
-        for query in (0..self.queries).step_by(TOGETHER) {
+        for query in (0..self.queries).step_by(BLOCK) {
             // SAFETY: the caller's promise, and these are queries of the pass.
             unsafe {
                 match self.queries - query {
-                    TOGETHER.. => self.turns::<S, TOGETHER, P>(lanes.simd(), &rows, query),
+                    BLOCK.. => self.turns::<S, BLOCK, P>(lanes.simd(), &rows, query),
                     3 => self.turns::<S, 3, P>(lanes.simd(), &rows, query),
                     2 => self.turns::<S, 2, P>(lanes.simd(), &rows, query),
                     _ => self.turns::<S, 1, P>(lanes.simd(), &rows, query),
