@@ -86,8 +86,9 @@ impl Call {
     }
 }
 
-/// Queries and keys: less than a tile, one tile, many query tiles on one key tile, and the reverse.
-const SHAPES: [(usize, usize); 4] = [(24, 64), (96, 512), (1536, 512), (96, 8192)];
+/// Queries and keys: less than a tile, one tile, many query tiles on one key tile, the reverse, and many of
+/// both.
+const SHAPES: [(usize, usize); 5] = [(24, 64), (96, 512), (1536, 512), (96, 8192), (3072, 4096)];
 
 #[divan::bench(args = SHAPES, consts = [64, 128])]
 fn absorb<const D: usize>(bencher: Bencher<'_, '_>, shape: (usize, usize)) {

@@ -16,7 +16,7 @@ use crate::lines::Lines;
 use crate::pack::{transpose, widen};
 use crate::quantised::QuantisedPanels;
 use crate::staged::{DEPTH, LINE, pieces};
-use crate::tile::{Start, multiply};
+use crate::tile::{Operands, Start, multiply};
 use crate::workspace::MAX_LANES;
 use pulp::Simd;
 use ringattn_core::{DType, ElementsView, OutOfMemory, PlainElement, bf16, f16, try_filled};
@@ -354,7 +354,10 @@ impl Target<'_> {
     ) {
         let panel = NV * S::F32_LANES;
         assert!(depth <= LINE && x.len() >= MR * LINE && weights.len() >= depth * panel);
-        let operands = (x.as_ptr(), (weights.as_ptr(), NV));
+        let (a, b) = (x.as_ptr(), weights.as_ptr());
+        // The panel stays in the first cache, the rows behind these come next.
+        let next = (a.wrapping_add(MR * LINE), (MR * LINE).div_ceil(depth.max(1)));
+        let operands = Operands { a, b, line: NV, next };
         if self.rows == MR && self.width == panel {
             assert!(self.y.len() >= (MR - 1) * self.ldc + panel);
             // SAFETY: `x` holds MR rows of LINE >= depth floats, `weights` depth rows of NV

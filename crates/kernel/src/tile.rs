@@ -6,6 +6,7 @@
 //! packed. Knows spans, no softmax.
 
 use crate::geometry::Span;
+use crate::prefetch::{LINE, prefetch_line};
 use crate::workspace::{KEY_TILE, STRIDE};
 use pulp::Simd;
 
@@ -17,6 +18,10 @@ const SUM: usize = 128;
 /// exceeds the error that a logit may carry.
 const DOT: usize = 64;
 
+/// How far ahead of its use B is asked for where it streams from the second cache, in floats: what is used
+/// up in some 500 cycles. The processor's own prefetching stops at each page.
+const STREAM: usize = 1536;
+
 /// What C holds before the product is added.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
@@ -24,7 +29,29 @@ pub(crate) enum Start {
     Kept,
 }
 
-/// `MR x NV` vectors of C, `depth` steps; rows of A are `LDA` floats apart, those of B `line` vectors.
+/// A and B of a product.
+#[derive(Clone, Copy)]
+pub(crate) struct Operands {
+    /// Rows of `depth` floats, a constant number of floats apart.
+    pub(crate) a: *const f32,
+    /// Rows of vectors.
+    pub(crate) b: *const f32,
+    /// Vectors from one row of B to the next.
+    pub(crate) line: usize,
+    /// What is read next, asked for meanwhile: its first float, which need not exist, and the floats of a
+    /// step.
+    pub(crate) next: (*const f32, usize),
+}
+
+impl Operands {
+    /// A stays in the first cache, B follows what lies behind it.
+    #[inline(always)]
+    fn streaming<S: Simd>(a: *const f32, (b, line): (*const f32, usize)) -> Self {
+        Self { a, b, line, next: (b.wrapping_add(STREAM), line * S::F32_LANES) }
+    }
+}
+
+/// `MR x NV` vectors of C, `depth` steps; rows of A are `LDA` floats apart.
 ///
 /// # Safety
 /// `a` must be readable at `i * LDA + k` for `i < MR`, `k < depth`; `b` for NV vectors at `k * line`;
@@ -35,15 +62,26 @@ pub(crate) enum Start {
 pub(crate) unsafe fn multiply<S: Simd, const MR: usize, const NV: usize, const LDA: usize>(
     simd: S,
     depth: usize,
-    (a, (b, line)): (*const f32, (*const f32, usize)),
+    Operands { a, b, line, next: (mut next, step) }: Operands,
     (c, row): (*mut f32, usize),
     start: Start,
 ) {
     let mut sums = [[simd.splat_f32s(0.0); NV]; MR];
+    let lines = NV * S::F32_LANES * size_of::<f32>() / LINE;
+    // C, which is added to at the end, may lie in as many pages as it has rows.
+    for i in 0..MR {
+        for j in 0..lines {
+            prefetch_line(c.wrapping_add(i * row).cast::<u8>().wrapping_add(j * LINE));
+        }
+    }
     // SAFETY: all three accesses stay inside what the caller vouches for; vectors are read and
     // written without regard to alignment.
     unsafe {
         for k in 0..depth {
+            for j in 0..lines {
+                prefetch_line(next.cast::<u8>().wrapping_add(j * LINE));
+            }
+            next = next.wrapping_add(step);
             let mut wide = [simd.splat_f32s(0.0); NV];
             for j in 0..NV {
                 wide[j] = b.cast::<S::f32s>().add(k * line + j).read_unaligned();
@@ -118,8 +156,9 @@ fn panel_scores<S: Simd, const MR: usize, const NV: usize>(
         // by the asserts; `s` is borrowed mutably.
         unsafe {
             let b = panel.as_ptr().add(from * line * S::F32_LANES + offset);
+            let operands = Operands::streaming::<S>(q.as_ptr().add(from), (b, line));
             let c = (s.as_mut_ptr().add(offset), STRIDE);
-            multiply::<S, MR, NV, STRIDE>(simd, depth, (q.as_ptr().add(from), (b, line)), c, start);
+            multiply::<S, MR, NV, STRIDE>(simd, depth, operands, c, start);
         }
     }
 }
@@ -153,10 +192,11 @@ pub(crate) fn accumulate<S: Simd, const MR: usize, const NV: usize>(
                 let a = p.as_ptr().add(start);
                 let b = values.as_ptr().add((done * KEY_TILE + start * count) * lanes);
                 let c = (y.as_mut_ptr().add(done * lanes), STRIDE);
+                let operands = Operands::streaming::<S>(a, (b, count));
                 if count == NV {
-                    multiply::<S, MR, NV, STRIDE>(simd, depth, (a, (b, NV)), c, Start::Kept);
+                    multiply::<S, MR, NV, STRIDE>(simd, depth, operands, c, Start::Kept);
                 } else {
-                    multiply::<S, MR, 1, STRIDE>(simd, depth, (a, (b, 1)), c, Start::Kept);
+                    multiply::<S, MR, 1, STRIDE>(simd, depth, operands, c, Start::Kept);
                 }
             }
         }

@@ -30,10 +30,15 @@ impl<S: Simd> Lanes<S> {
         self.simd
     }
 
-    /// The sum of vector `i`'s lanes in lane `i`. Neighbours are folded into one vector, which holds one's
-    /// sums in every other lane, then neighbours among these, and so on: `log2` of the lanes times.
+    /// The sum of vector `i`'s lanes in lane `i`; what the vectors hold afterwards is of no use.
     #[inline(always)]
     pub(super) fn sums(&self, vectors: &mut [S::f32s]) -> S::f32s {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(sums) = x86::sums(self.simd, vectors) {
+            return sums;
+        }
+        // Neighbours are folded into one vector, which holds one's sums in every other lane, then
+        // neighbours among these, and so on: `log2` of the lanes times.
         let (mut count, mut level) = (S::F32_LANES, 0);
         while count > 1 {
             count /= 2;
@@ -53,6 +58,36 @@ impl<S: Simd> Lanes<S> {
         let own = simd.select_f32s(lacks, a, b);
         let other = simd.select_f32s(lacks, b, a);
         simd.add_f32s(own, simd.rotate_right_f32s(other, 1 << level))
+    }
+}
+
+/// AVX2 has an instruction that adds neighbouring lanes of two vectors: half the time.
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use pulp::bytemuck::{cast, cast_slice};
+    use pulp::x86::V3;
+    use pulp::{Simd, f32x8};
+    use std::any::Any;
+
+    /// As [`Lanes::sums`](super::Lanes::sums), where vectors are AVX2's.
+    #[inline(always)]
+    pub(super) fn sums<S: Simd>(simd: S, vectors: &[S::f32s]) -> Option<S::f32s> {
+        // Known when this is compiled.
+        let simd = *(&simd as &dyn Any).downcast_ref::<V3>()?;
+        let vectors: &[f32x8; 8] = cast_slice(vectors).first_chunk()?;
+        let [a, b, c, d, e, f, g, h] = *vectors;
+        let low = neighbours(simd, neighbours(simd, a, b), neighbours(simd, c, d));
+        let high = neighbours(simd, neighbours(simd, e, f), neighbours(simd, g, h));
+        let (low, high) = (cast(low), cast(high));
+        let left = simd.avx._mm256_permute2f128_ps::<0x20>(low, high);
+        let right = simd.avx._mm256_permute2f128_ps::<0x31>(low, high);
+        let sums: f32x8 = cast(simd.avx._mm256_add_ps(left, right));
+        cast_slice(&[sums]).first().copied()
+    }
+
+    #[inline(always)]
+    fn neighbours(simd: V3, a: f32x8, b: f32x8) -> f32x8 {
+        cast(simd.avx._mm256_hadd_ps(cast(a), cast(b)))
     }
 }
 

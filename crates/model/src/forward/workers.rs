@@ -9,7 +9,7 @@ use std::time::Duration;
 /// stay in cache, several blocks where there are rows for several threads, and a multiple of the
 /// micro-kernel's rows.
 pub(crate) fn row_block(rows: usize) -> usize {
-    rows.div_ceil(8).next_multiple_of(12).clamp(12, 504)
+    rows.div_ceil(8).next_multiple_of(12).clamp(12, 192)
 }
 
 /// The rank's threads, reusable scratch memory, and the processor time spent on dense layers.
