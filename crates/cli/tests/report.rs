@@ -45,8 +45,15 @@ fn check_fields(report: &Value) {
         kinds(rank, "per_rank.", "host", Value::is_string);
         kinds(rank, "per_rank.", "tokens pairs peak_rss_bytes", Value::is_u64);
         kinds(rank, "per_rank.", "compute_s transfer_wait_s peer_wait_s", Value::is_f64);
-        for count in ["resident_kv_bytes", "peak_kv_bytes", "sent_bytes", "received_bytes", "hops"]
-        {
+        for count in [
+            "resident_kv_bytes",
+            "peak_kv_bytes",
+            "peak_query_bytes",
+            "peak_state_bytes",
+            "sent_bytes",
+            "received_bytes",
+            "hops",
+        ] {
             let expected = format!("{count}_expected");
             kinds(rank, "per_rank.", count, Value::is_u64);
             assert_eq!(rank[count], rank[&expected], "{count} of rank {index}");

@@ -49,6 +49,9 @@ pub struct GenerateInput {
     pub save_cache: Option<PathBuf>,
 }
 
+/// Tokens that one rank takes at a time of those that are generated, unless said otherwise.
+pub const DEFAULT_CACHE_BLOCK: u64 = 16;
+
 impl GenerateInput {
     /// The most likely continuation of `prompt`, everything else at its default.
     pub fn new(prompt: Vec<u32>, new_tokens: usize) -> Self {
@@ -56,7 +59,7 @@ impl GenerateInput {
             prompt,
             new_tokens,
             prefill_chunk: None,
-            cache_block: 16,
+            cache_block: DEFAULT_CACHE_BLOCK,
             cache_dtype: None,
             sampling: Sampling::default(),
             end_tokens: Vec::new(),

@@ -46,7 +46,8 @@ pub use attend::{AttendInput, AttendOutput, AttendResult, Positions, attend};
 pub use engines::Engine;
 pub use error::{AttendError, Error, ErrorKind};
 pub use generate::{
-    DecodeReport, GenerateInput, GenerateOutput, GenerateResult, RankGenerateError, generate,
+    DEFAULT_CACHE_BLOCK, DecodeReport, GenerateInput, GenerateOutput, GenerateResult,
+    RankGenerateError, generate,
 };
 pub use job::Job;
 pub use launch::CollectError;

@@ -113,6 +113,12 @@ pub struct RankReport {
     /// Most bytes of K and V that the rank referred to at once.
     pub peak_kv_bytes: u64,
     pub peak_kv_bytes_expected: u64,
+    /// Most bytes of other ranks' queries that the rank held at once.
+    pub peak_query_bytes: u64,
+    pub peak_query_bytes_expected: u64,
+    /// Most bytes of partial states from other ranks that the rank held at once.
+    pub peak_state_bytes: u64,
+    pub peak_state_bytes_expected: u64,
     /// Bytes of K and V sent.
     pub sent_bytes: u64,
     pub sent_bytes_expected: u64,
@@ -249,6 +255,10 @@ impl RankReport {
             resident_kv_bytes_expected: expected.resident_kv_bytes,
             peak_kv_bytes: counts.peak_kv_bytes,
             peak_kv_bytes_expected: expected.peak_kv_bytes,
+            peak_query_bytes: counts.peak_query_bytes,
+            peak_query_bytes_expected: expected.peak_query_bytes,
+            peak_state_bytes: counts.peak_state_bytes,
+            peak_state_bytes_expected: expected.peak_state_bytes,
             sent_bytes: counts.sent_bytes,
             sent_bytes_expected: expected.sent_bytes,
             received_bytes: counts.received_bytes,

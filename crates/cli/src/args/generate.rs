@@ -3,6 +3,7 @@
 use super::{KvDType, RunArgs, number};
 use crate::failure::{Failure, UsageError};
 use clap::{ArgGroup, Args};
+use ringattn::DEFAULT_CACHE_BLOCK;
 use ringattn::model::Sampling;
 use std::path::PathBuf;
 
@@ -87,7 +88,7 @@ pub(crate) struct CacheArgs {
     #[arg(long)]
     pub(crate) cache_dtype: Option<KvDType>,
     /// Generated tokens are dealt out to the ranks in blocks of N
-    #[arg(long, value_name = "N", default_value = "16", value_parser = number::at_least_one, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_CACHE_BLOCK, value_parser = number::at_least_one, allow_negative_numbers = true)]
     pub(crate) cache_block: u64,
     /// Compute the prompt in pieces of N tokens [default: at once]
     #[arg(long, value_name = "N", value_parser = number::at_least_one, allow_negative_numbers = true)]

@@ -119,8 +119,15 @@ fn check_report(path: &str, ranks: u32) {
     for (rank, found) in of_ranks.iter().enumerate() {
         assert_eq!(found["rank"], rank);
         assert!(found["peak_rss_bytes"].as_u64().unwrap() > 1 << 20, "{found}");
-        for count in ["resident_kv_bytes", "peak_kv_bytes", "sent_bytes", "received_bytes", "hops"]
-        {
+        for count in [
+            "resident_kv_bytes",
+            "peak_kv_bytes",
+            "peak_query_bytes",
+            "peak_state_bytes",
+            "sent_bytes",
+            "received_bytes",
+            "hops",
+        ] {
             assert_eq!(found[count], found[format!("{count}_expected")], "{count}");
         }
         let sends = found["sent_bytes"].as_u64().unwrap() > 0;
