@@ -6,7 +6,7 @@ mod support;
 
 use serde_json::Value;
 use std::fs;
-use support::{Sandbox, Tensor, fixture, ringattn, safetensors};
+use support::{COUNTS_OF_RANK, Sandbox, Tensor, fixture, ringattn, safetensors};
 
 /// The report of `attend` over so many tokens.
 fn attend(tokens: usize, options: &str) -> Value {
@@ -45,15 +45,7 @@ fn check_fields(report: &Value) {
         kinds(rank, "per_rank.", "host", Value::is_string);
         kinds(rank, "per_rank.", "tokens pairs peak_rss_bytes", Value::is_u64);
         kinds(rank, "per_rank.", "compute_s transfer_wait_s peer_wait_s", Value::is_f64);
-        for count in [
-            "resident_kv_bytes",
-            "peak_kv_bytes",
-            "peak_query_bytes",
-            "peak_state_bytes",
-            "sent_bytes",
-            "received_bytes",
-            "hops",
-        ] {
+        for count in COUNTS_OF_RANK {
             let expected = format!("{count}_expected");
             kinds(rank, "per_rank.", count, Value::is_u64);
             assert_eq!(rank[count], rank[&expected], "{count} of rank {index}");

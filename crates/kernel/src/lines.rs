@@ -4,13 +4,11 @@
 //! beside a line every one does. A page of 2 MiB spares the walks that a long stream else waits for.
 
 use crate::pages::ask_for_large_pages;
+use crate::prefetch::LINE;
 use pulp::bytemuck::{Pod, Zeroable, cast_slice, cast_slice_mut};
 use ringattn_core::{OutOfMemory, try_reserved};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-
-/// Bytes of a cache line.
-const LINE: usize = 64;
 
 /// A cache line's worth of anything.
 #[derive(Clone, Copy, Debug)]

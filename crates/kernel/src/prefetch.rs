@@ -17,24 +17,12 @@ pub(crate) const LINE: usize = 64;
 #[inline(always)]
 pub(crate) fn prefetch_first<T>(first: *const T, len: usize) {
     for offset in (0..len * size_of::<T>()).step_by(LINE) {
-        prefetch_line(first.cast::<u8>().wrapping_add(offset));
+        // SAFETY: a prefetch is a hint that never faults, whatever the address; every x86-64 has it.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(first.cast::<i8>().wrapping_add(offset)) };
     }
-}
-
-/// Asks for the cache line around `at`, which need not exist, into the first cache.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-pub(crate) fn prefetch_line<T>(at: *const T) {
-    // SAFETY: a prefetch is a hint that never faults, whatever the address; every x86-64 has it.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
 }
 
 /// No stable way on this architecture.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
 pub(crate) fn prefetch_first<T>(_: *const T, _: usize) {}
-
-/// No stable way on this architecture.
-#[cfg(not(target_arch = "x86_64"))]
-#[inline(always)]
-pub(crate) fn prefetch_line<T>(_: *const T) {}

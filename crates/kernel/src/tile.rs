@@ -6,7 +6,7 @@
 //! packed. Knows spans, no softmax.
 
 use crate::geometry::Span;
-use crate::prefetch::{LINE, prefetch_line};
+use crate::prefetch::{LINE, prefetch_first};
 use crate::workspace::{KEY_TILE, STRIDE};
 use pulp::Simd;
 
@@ -67,20 +67,18 @@ pub(crate) unsafe fn multiply<S: Simd, const MR: usize, const NV: usize, const L
     start: Start,
 ) {
     let mut sums = [[simd.splat_f32s(0.0); NV]; MR];
-    let lines = NV * S::F32_LANES * size_of::<f32>() / LINE;
+    // Nothing is asked for where a row of the tile is less than a line.
+    let line_len = LINE / size_of::<f32>();
+    let width = NV * S::F32_LANES / line_len * line_len;
     // C, which is added to at the end, may lie in as many pages as it has rows.
     for i in 0..MR {
-        for j in 0..lines {
-            prefetch_line(c.wrapping_add(i * row).cast::<u8>().wrapping_add(j * LINE));
-        }
+        prefetch_first(c.wrapping_add(i * row), width);
     }
     // SAFETY: all three accesses stay inside what the caller vouches for; vectors are read and
     // written without regard to alignment.
     unsafe {
         for k in 0..depth {
-            for j in 0..lines {
-                prefetch_line(next.cast::<u8>().wrapping_add(j * LINE));
-            }
+            prefetch_first(next, width);
             next = next.wrapping_add(step);
             let mut wide = [simd.splat_f32s(0.0); NV];
             for j in 0..NV {

@@ -24,7 +24,7 @@ use serde_json::Value;
 use std::fs;
 use std::thread;
 use std::time::Duration;
-use support::{Sandbox, Tensor, fixture, model_of_words, ringattn, safetensors};
+use support::{COUNTS_OF_RANK, Sandbox, Tensor, fixture, model_of_words, ringattn, safetensors};
 
 /// Enough for a whole small job, with its start, on a loaded machine.
 const SMALL: Duration = Duration::from_secs(30);
@@ -119,15 +119,7 @@ fn check_report(path: &str, ranks: u32) {
     for (rank, found) in of_ranks.iter().enumerate() {
         assert_eq!(found["rank"], rank);
         assert!(found["peak_rss_bytes"].as_u64().unwrap() > 1 << 20, "{found}");
-        for count in [
-            "resident_kv_bytes",
-            "peak_kv_bytes",
-            "peak_query_bytes",
-            "peak_state_bytes",
-            "sent_bytes",
-            "received_bytes",
-            "hops",
-        ] {
+        for count in COUNTS_OF_RANK {
             assert_eq!(found[count], found[format!("{count}_expected")], "{count}");
         }
         let sends = found["sent_bytes"].as_u64().unwrap() > 0;

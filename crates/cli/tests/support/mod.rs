@@ -12,6 +12,17 @@ use std::time::{Duration, Instant};
 /// How long a command may take before it counts as hanging.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// What a report counts of each rank and also expects, under the same name with `_expected`.
+pub(crate) const COUNTS_OF_RANK: [&str; 7] = [
+    "resident_kv_bytes",
+    "peak_kv_bytes",
+    "peak_query_bytes",
+    "peak_state_bytes",
+    "sent_bytes",
+    "received_bytes",
+    "hops",
+];
+
 /// The command, not started.
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ringattn"));
