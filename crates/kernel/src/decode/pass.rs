@@ -1,9 +1,10 @@
 //! One pass over a chunk of keys and a chunk of values, with all queries of some key heads.
 //!
-//! `s[i][j] = q_i.k_j` of the next chunk and `t_i += sum_j w[i][j] v_j` of the last one, by turns: a token's
-//! keys in all heads, then a token's values in all heads. So keys and values are each read from front to
-//! back, every line once, which is what the processor's own prefetching follows; queries and sums of values,
-//! of which there are few, come from the first cache each time. Knows neither softmax nor intervals.
+//! `s[i][j] = q_i.k_j` of the next chunk and `t_i += sum_j w[i][j] v_j` of the last one, by turns: two vectors
+//! of a key, two of a value. So keys and values are each read from front to back, every line once, which is
+//! what the processor's own prefetching follows, and it follows both all the time: by turns of whole rows
+//! one waits while the other is read, and both were 4 to 20 % slower. Queries and sums of values, of which
+//! there are few, come from the first cache each time. Knows neither softmax nor intervals.
 
 use super::lanes::Lanes;
 use super::rows::{CHUNK, ChunkRows};
@@ -38,6 +39,11 @@ const ANY: usize = 0;
 
 /// Queries of a register block at most: their weights and the sums of their products fit.
 const BLOCK: usize = 4;
+
+/// What of a token is read: its key, its value.
+const KEY: usize = 1;
+const VALUE: usize = 2;
+const BOTH: usize = KEY | VALUE;
 
 /// One head of a token, and its first query of a register block.
 #[derive(Clone, Copy)]
@@ -102,7 +108,7 @@ impl<E: Stored> Pass<'_, E> {
         }
     }
 
-    /// `Q` queries of each head, from `query` on, with keys and values by turns.
+    /// `Q` queries of each head, from `query` on, with the rows that are seen, summed or both.
     ///
     /// # Safety
     /// As for [`Pass::group`]; the rows must be seen or summed.
@@ -113,20 +119,38 @@ impl<E: Stored> Pass<'_, E> {
         (seen, summed): &(Range<usize>, Range<usize>),
         query: usize,
     ) {
-        for key in seen.start.min(summed.start)..seen.end.max(summed.end) {
-            if seen.contains(&key) {
-                for head in 0..self.heads {
-                    let at = At { head, key, query: head * self.queries + query };
-                    // SAFETY: the row is readable, and these are queries of the pass.
-                    unsafe { self.dot::<S, Q, P>(simd, at) };
+        let mut ends = [seen.start, seen.end, summed.start, summed.end];
+        ends.sort_unstable();
+        for keys in ends.windows(2).map(|ends| ends[0]..ends[1]) {
+            // SAFETY: all of these rows are readable for what they are read for, and these are queries of
+            // the pass.
+            unsafe {
+                match (seen.contains(&keys.start), summed.contains(&keys.start)) {
+                    (true, true) => self.tokens::<S, Q, P, BOTH>(simd, keys, query),
+                    (true, false) => self.tokens::<S, Q, P, KEY>(simd, keys, query),
+                    (false, true) => self.tokens::<S, Q, P, VALUE>(simd, keys, query),
+                    (false, false) => (),
                 }
             }
-            if summed.contains(&key) {
-                for head in 0..self.heads {
-                    let at = At { head, key, query: head * self.queries + query };
-                    // SAFETY: likewise.
-                    unsafe { self.add::<S, Q, P>(simd, at) };
-                }
+        }
+    }
+
+    /// `Q` queries of each head, from `query` on, with what `WHAT` says of some tokens.
+    ///
+    /// # Safety
+    /// As for [`Pass::token`].
+    #[inline(always)]
+    unsafe fn tokens<S: Simd, const Q: usize, const P: usize, const WHAT: usize>(
+        &mut self,
+        simd: S,
+        keys: Range<usize>,
+        query: usize,
+    ) {
+        for key in keys {
+            for head in 0..self.heads {
+                let at = At { head, key, query: head * self.queries + query };
+                // SAFETY: the caller's promise.
+                unsafe { self.token::<S, Q, P, WHAT>(simd, at) };
             }
         }
     }
@@ -148,64 +172,66 @@ impl<E: Stored> Pass<'_, E> {
         }
     }
 
-    /// The products of `Q` queries with a key: two sums a query, of even and of odd vectors.
+    /// The products of `Q` queries with a key, two sums a query, of even and of odd vectors; and a
+    /// value added to the sums of `Q` queries, each with its weight: a pair of the one, a pair of the other.
     ///
     /// # Safety
-    /// The key's row must be readable, and the queries those of the pass.
+    /// The rows that `WHAT` names must be readable, and the queries those of the pass.
     #[inline(always)]
-    unsafe fn dot<S: Simd, const Q: usize, const P: usize>(&mut self, simd: S, at: At) {
-        let key = self.keys.row(at.head, at.key);
+    unsafe fn token<S: Simd, const Q: usize, const P: usize, const WHAT: usize>(
+        &mut self,
+        simd: S,
+        at: At,
+    ) {
+        let (key, value) = (self.keys.row(at.head, at.key), self.values.row(at.head, at.key));
         let q = self.q.as_ptr().wrapping_add(at.query * self.row).cast::<S::f32s>();
+        let t = self.t.as_mut_ptr().wrapping_add(at.query * self.row).cast::<S::f32s>();
+        let w = self.w.as_ptr().wrapping_add(at.query * CHUNK + at.key);
         let apart = self.row / S::F32_LANES;
+        let mut weights = [simd.splat_f32s(0.0); Q];
+        if WHAT & VALUE != 0 {
+            for (i, weight) in weights.iter_mut().enumerate() {
+                // SAFETY: `w` has a row for each query of the pass.
+                *weight = simd.splat_f32s(unsafe { *w.add(i * CHUNK) });
+            }
+        }
         let mut sums = [[simd.splat_f32s(0.0); 2]; Q];
         for pair in 0..self.pairs::<P>() {
-            // SAFETY: the pair lies in a readable row.
-            let [a, b] = unsafe { E::pair(simd, key.add(pair * 2 * S::F32_LANES)) };
-            for (i, sums) in sums.iter_mut().enumerate() {
-                // SAFETY: rows of `q` are at least so many pairs long, and aligned for vectors or not.
-                let [x, y] = unsafe {
-                    let q = q.add(i * apart + 2 * pair);
-                    [q.read_unaligned(), q.add(1).read_unaligned()]
-                };
-                sums[0] = simd.mul_add_e_f32s(a, x, sums[0]);
-                sums[1] = simd.mul_add_e_f32s(b, y, sums[1]);
+            if WHAT & KEY != 0 {
+                // SAFETY: the pair lies in a readable row.
+                let [a, b] = unsafe { E::pair(simd, key.add(pair * 2 * S::F32_LANES)) };
+                for (i, sums) in sums.iter_mut().enumerate() {
+                    // SAFETY: rows of `q` are at least so many pairs long, and aligned for vectors or not.
+                    let [x, y] = unsafe {
+                        let q = q.add(i * apart + 2 * pair);
+                        [q.read_unaligned(), q.add(1).read_unaligned()]
+                    };
+                    sums[0] = simd.mul_add_e_f32s(a, x, sums[0]);
+                    sums[1] = simd.mul_add_e_f32s(b, y, sums[1]);
+                }
             }
+            if WHAT & VALUE != 0 {
+                // SAFETY: the pair lies in a readable row.
+                let [a, b] = unsafe { E::pair(simd, value.add(pair * 2 * S::F32_LANES)) };
+                for (i, &weight) in weights.iter().enumerate() {
+                    // SAFETY: rows of `t` are at least so many pairs long, and aligned for vectors or not.
+                    unsafe {
+                        let t = t.add(i * apart + 2 * pair);
+                        t.write_unaligned(simd.mul_add_e_f32s(weight, a, t.read_unaligned()));
+                        let t = t.add(1);
+                        t.write_unaligned(simd.mul_add_e_f32s(weight, b, t.read_unaligned()));
+                    }
+                }
+            }
+        }
+        if WHAT & KEY == 0 {
+            return;
         }
         let products = self.products.as_mut_ptr().cast::<S::f32s>();
         for (i, sums) in sums.iter().enumerate() {
             let index = (at.query + i) * S::F32_LANES + at.key % S::F32_LANES;
             // SAFETY: `run` has made sure that each query has as many vectors as lanes.
             unsafe { products.add(index).write_unaligned(simd.add_f32s(sums[0], sums[1])) };
-        }
-    }
-
-    /// Adds a value to the sums of `Q` queries, each with its weight.
-    ///
-    /// # Safety
-    /// The value's row must be readable, and the queries those of the pass.
-    #[inline(always)]
-    unsafe fn add<S: Simd, const Q: usize, const P: usize>(&mut self, simd: S, at: At) {
-        let value = self.values.row(at.head, at.key);
-        let w = self.w.as_ptr().wrapping_add(at.query * CHUNK + at.key);
-        let mut weights = [simd.splat_f32s(0.0); Q];
-        for (i, weight) in weights.iter_mut().enumerate() {
-            // SAFETY: `w` has a row for each query of the pass.
-            *weight = simd.splat_f32s(unsafe { *w.add(i * CHUNK) });
-        }
-        let t = self.t.as_mut_ptr().wrapping_add(at.query * self.row).cast::<S::f32s>();
-        let apart = self.row / S::F32_LANES;
-        for pair in 0..self.pairs::<P>() {
-            // SAFETY: the pair lies in a readable row.
-            let [a, b] = unsafe { E::pair(simd, value.add(pair * 2 * S::F32_LANES)) };
-            for (i, &weight) in weights.iter().enumerate() {
-                // SAFETY: rows of `t` are at least so many pairs long, and aligned for vectors or not.
-                unsafe {
-                    let t = t.add(i * apart + 2 * pair);
-                    t.write_unaligned(simd.mul_add_e_f32s(weight, a, t.read_unaligned()));
-                    let t = t.add(1);
-                    t.write_unaligned(simd.mul_add_e_f32s(weight, b, t.read_unaligned()));
-                }
-            }
         }
     }
 }
