@@ -144,7 +144,9 @@ const BENCH_EXAMPLE: &str = "Example:
   ringattn bench --filter 'forward f32 heads=1/1 d=128' --isa avx2
 
 The best of several rounds counts. A row is compared with as many threads that do nothing but
-multiply and add, or read memory; where a row is faster than that, it is the limit. A ring's speed is per second of processor time, all ranks together.
+multiply and add, or read memory; where a row is faster than that, it is the limit. Ring rows are
+speeds per second of processor time, all ranks and threads together, compared with one thread; the
+row of one rank has as many processors as the ring, at most --threads.
 The text of a row is, for instance:
   decode bf16 heads=8/2 d=128 L=131072 full threads=1 ranks=1
 or, of one token's products with 4-bit weights that lie in main memory:

@@ -33,7 +33,7 @@ pub(crate) fn table(report: &BenchReport) -> String {
             let _ = writeln!(
                 text,
                 "\nA ring of {ranks} ranks takes {ratio:.3} times the processor \
-                time of one rank."
+                time of one rank on as many processors."
             );
         }
     }

@@ -91,7 +91,8 @@ pub struct BenchRow {
     /// Seconds of the best round: the thread's own clock for one thread, the summed processor time
     /// of all ranks for a ring, else wall-clock.
     pub seconds: f64,
-    /// For a ring of several ranks its processor time over that of one rank on the same problem.
+    /// For a ring of several ranks its processor time over that of one rank on the same problem and on as
+    /// many processors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_vs_one_rank: Option<f64>,
 }
@@ -140,8 +141,8 @@ pub enum BenchError {
 
 /// Measures this machine.
 ///
-/// Rows run with one thread, and with `run.threads` (all cores unless given); the ring rows with one
-/// rank, and with `run.ranks`, of one thread each.
+/// Rows run with one thread, and with `run.threads` (all cores unless given); the ring rows with
+/// `run.ranks` of one thread each, and with one rank of as many threads, at most `run.threads`.
 ///
 /// # Errors
 /// When the processor lacks the instruction set, no row matches the filter, memory is lacking, or the
@@ -204,9 +205,8 @@ fn matching(mut cases: Vec<Case>, filter: &str) -> Result<Vec<Case>, BenchError>
 
 /// A row of the report.
 fn finished(row: &Row, all: &[Row], limits: &Limits) -> BenchRow {
-    let one_rank = Case { ranks: 1, ..row.case.clone() };
     let several = row.case.ranks > 1;
-    let one_rank = all.iter().find(|other| several && other.case == one_rank);
+    let one_rank = all.iter().find(|other| several && other.case.is_one_rank_of(&row.case));
     BenchRow {
         speed: row.speed(),
         percent_of_limit: limits.percent(row),

@@ -112,6 +112,16 @@ impl Case {
         self.what == What::Decode || self.reads_weights()
     }
 
+    /// Threads of the limit that it is compared with: a ring's speed is per second of processor time.
+    pub(super) fn limit_threads(&self) -> usize {
+        if self.what == What::Ring { 1 } else { self.threads }
+    }
+
+    /// Whether it is `ring`'s problem on one rank.
+    pub(super) fn is_one_rank_of(&self, ring: &Self) -> bool {
+        *self == Self { ranks: 1, threads: self.threads, ..ring.clone() }
+    }
+
     /// The width inside the feed-forward layer: the usual size of a gated one.
     pub(super) fn wide(&self) -> usize {
         self.query_heads * self.head_dim * 8 / 3
@@ -140,8 +150,9 @@ impl BenchSize {
     }
 }
 
-/// The rows of a benchmark of `size`, with one thread and with `threads`, and with one rank and with
-/// `ranks`.
+/// The rows of a benchmark of `size`, with one thread and with `threads`, and with `ranks` of one thread and
+/// with one rank that has as many processors: what they share with each other and with whoever else is on
+/// the machine costs both the same.
 pub(super) fn cases(size: BenchSize, threads: usize, ranks: u32) -> Vec<Case> {
     let tokens = size.tokens();
     let mut cases = forward(DType::F32, tokens.forward);
@@ -175,7 +186,7 @@ pub(super) fn cases(size: BenchSize, threads: usize, ranks: u32) -> Vec<Case> {
         kv_heads: heads,
         ..attention(BenchMask::Causal, 64, tokens.ring)
     };
-    cases.push(one.clone());
+    cases.push(Case { threads: threads.min(ranks as usize), ..one.clone() });
     if ranks > 1 {
         cases.push(Case { ranks, ..one });
     }

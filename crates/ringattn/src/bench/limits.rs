@@ -32,15 +32,13 @@ impl Limits {
     pub(super) fn new(isa: Isa, rows: &[Row]) -> Self {
         let mut best = vec![Limit { threads: 1, peak_gflops: 0.0, read_gb_s: Some(0.0) }];
         for case in rows.iter().map(|row| &row.case) {
-            let (reads, threads) = (case.reads(), &case.threads);
-            match best.iter_mut().find(|limit| limit.threads == *threads) {
+            let (reads, threads) = (case.reads(), case.limit_threads());
+            match best.iter_mut().find(|limit| limit.threads == threads) {
                 Some(limit) if reads => limit.read_gb_s = Some(0.0),
                 Some(_) => (),
-                None => best.push(Limit {
-                    threads: *threads,
-                    peak_gflops: 0.0,
-                    read_gb_s: reads.then_some(0.0),
-                }),
+                None => {
+                    best.push(Limit { threads, peak_gflops: 0.0, read_gb_s: reads.then_some(0.0) })
+                }
             }
         }
         Self { isa, best }
@@ -51,7 +49,7 @@ impl Limits {
         for limit in &mut self.best {
             let peak = together(limit.threads, || fma_peak(self.isa))?;
             limit.peak_gflops = limit.peak_gflops.max(peak / 1e9);
-            let reads = |case: &Case| case.reads() && case.threads == limit.threads;
+            let reads = |case: &Case| case.reads() && case.limit_threads() == limit.threads;
             let compared = rows.iter().any(|row| reads(&row.case));
             if let Some(best) = &mut limit.read_gb_s
                 && (compared || *best == 0.0)
@@ -64,8 +62,8 @@ impl Limits {
 
     /// Raises the limit to what the row has reached.
     pub(super) fn include(&mut self, row: &Row) {
-        let Some(limit) = self.best.iter_mut().find(|limit| limit.threads == row.case.threads)
-        else {
+        let threads = row.case.limit_threads();
+        let Some(limit) = self.best.iter_mut().find(|limit| limit.threads == threads) else {
             return;
         };
         match (row.speed(), &mut limit.read_gb_s) {
@@ -82,7 +80,8 @@ impl Limits {
 
     /// The row's speed in percent of its limit, which [`Limits::include`] has seen; 0 without one.
     pub(super) fn percent(&self, row: &Row) -> f64 {
-        let limit = self.best.iter().find(|limit| limit.threads == row.case.threads);
+        let threads = row.case.limit_threads();
+        let limit = self.best.iter().find(|limit| limit.threads == threads);
         let (speed, limit) = match row.speed() {
             Speed::Gflops(speed) => (speed, limit.map(|limit| limit.peak_gflops)),
             Speed::GbS(speed) => (speed, limit.and_then(|limit| limit.read_gb_s)),
