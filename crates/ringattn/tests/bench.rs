@@ -56,7 +56,14 @@ fn the_figures_hold_their_contract_on_every_instruction_set() {
         assert!(rings[0]["ranks"] == 1 && rings[0].get("cpu_vs_one_rank").is_none());
         let (one, three) = (&rings[0]["seconds"], &rings[1]["seconds"]);
         let ratio = three.as_f64().unwrap() / one.as_f64().unwrap();
-        assert_eq!(rings[1]["ranks"], 3);
+        assert_eq!((&rings[1]["ranks"], &rings[1]["threads"]), (&3.into(), &1.into()));
+        // One rank on as many processors as the ring may have; both per second of one processor.
+        assert_eq!(rings[0]["threads"], 2);
+        let peak = report["limits"][0]["peak_gflops"].as_f64().unwrap();
+        for ring in &rings {
+            let expected = 100.0 * ring["gflops"].as_f64().unwrap() / peak;
+            assert!((ring["percent_of_limit"].as_f64().unwrap() - expected).abs() < 1e-9, "{ring}");
+        }
         assert_eq!(rings[1]["cpu_vs_one_rank"].as_f64(), Some(ratio));
     }
 }

@@ -15,8 +15,8 @@ use crate::quantised::{
 use pulp::Simd;
 
 /// The most panels that are taken at once: each is a stream of its own from memory, of which a single one
-/// is too slow for codes of 8 bits (they are up to a quarter faster so). Codes of 4 bits are half as long and
-/// take longer to unpack: several panels at once were no faster.
+/// is too slow for codes of 8 bits (8 to 20 %). Codes of 4 bits are half as long and take longer to unpack:
+/// several panels at once were no faster.
 const PANELS: usize = 4;
 
 /// `y = x W^T` of one row, its sizes checked.
